@@ -1,0 +1,49 @@
+# The whole vocabulary of work: setup demo test lint fmt bench faults up
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: setup demo test lint fmt bench faults up
+.DELETE_ON_ERROR:
+
+setup: $(VENV)/.test
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "dtgol needs Python 3.11 or newer as $(PYTHON): install it, or name one with make PYTHON=…" >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	  echo "$(PYTHON) has no venv module: install it (Debian: apt-get install python3-venv)" >&2; exit 1; }
+	@echo "making $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing dtgol (once per change of pyproject.toml)"
+	@$(INSTALL) -e .
+	@touch $@
+
+$(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing dtgol with its test tools (once per change of pyproject.toml)"
+	@$(INSTALL) -e '.[test]'
+	@touch $@ $(VENV)/.runtime
+
+$(VENV)/.bench: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing dtgol with its benchmark peers (once per change of pyproject.toml)"
+	@$(INSTALL) -e '.[test,bench]'
+	@touch $@ $(VENV)/.test $(VENV)/.runtime
+
+test: $(VENV)/.test
+	$(BIN)/pytest
+
+lint: $(VENV)/.test
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fmt: $(VENV)/.test
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+bench: $(VENV)/.bench
+	$(BIN)/python -m benchmarks.step

@@ -1,0 +1,354 @@
+"""Settings of the learner: one frozen value per room, ranges checked when it is built.
+
+The names are those of the configuration file: ``[copula] window`` is ``Config.copula.window``.
+A value outside its range, an unknown key or a wrong type is refused with a `ConfigError` that
+names the key. Nothing here reads files or the environment.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
+
+Kind = Literal["continuous", "ordinal", "nominal"]
+Release = Literal["arrival", "step"]
+Reduction = Literal["mean", "sum"]
+Corrected = Literal["first", "last"]
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be used; the message names the key and says what is allowed."""
+
+
+def _bounds(room: str, settings: object, **limits: tuple[float, float]) -> None:
+    """Refuse settings outside their closed range; ``None`` (auto, none) is always allowed."""
+    for key, (low, high) in limits.items():
+        value = getattr(settings, key)
+        if value is not None and not low <= value <= high:
+            raise ConfigError(f"{room}.{key} must be between {low:g} and {high:g}, not {value!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class CopulaConfig:
+    """``[copula]``. ``gamma_floor = None`` is auto: ``1 / window``."""
+
+    window: int = 200
+    ridge: float = 1e-3
+    gamma_floor: float | None = None
+    max_columns: int = 512
+
+    def __post_init__(self) -> None:
+        _bounds(
+            "copula",
+            self,
+            window=(2, 100_000),
+            ridge=(1e-9, 1),
+            gamma_floor=(0, 0.5),
+            max_columns=(1, 4096),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GraphConfig:
+    """``[graph]``. ``refresh_steps = None`` is auto: an eighth of the fine buffer."""
+
+    unverified: int = 200
+    verified: int = 100
+    percentile: float = 2.0
+    refresh_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        _bounds(
+            "graph",
+            self,
+            unverified=(1, 4_000),
+            verified=(1, 4_000),
+            percentile=(0, 100),
+            refresh_steps=(1, 1_000_000),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SoftLabelsConfig:
+    """``[softlabels]``."""
+
+    rate: float = 0.1
+    temperature: float = 5.0
+    prototype_start: float = 0.8
+    prototype_rate: float = 0.05
+    frontier_steps: int = 1
+    refine_steps: int = 1
+
+    def __post_init__(self) -> None:
+        _bounds(
+            "softlabels",
+            self,
+            rate=(0, 10),
+            temperature=(0, 100),
+            prototype_start=(0.5, 1),
+            prototype_rate=(0, 1),
+            frontier_steps=(0, 100),
+            refine_steps=(0, 1000),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TracksConfig:
+    """``[tracks]``."""
+
+    rate: float = 0.1
+    transient_rate: float = 0.1
+    transient_reduction: Reduction = "mean"
+    l2: float = 0.0
+
+    def __post_init__(self) -> None:
+        _bounds("tracks", self, rate=(0, 10), transient_rate=(0, 10), l2=(0, 1))
+        if self.rate * self.l2 > 1:
+            raise ConfigError(
+                "tracks.l2 times tracks.rate must not exceed 1: weights would blow up"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class EnsembleConfig:
+    """``[ensemble]``. ``horizon = None``: the number of labels learnt so far."""
+
+    beta: float = 0.5
+    horizon: int | None = None
+
+    def __post_init__(self) -> None:
+        _bounds("ensemble", self, beta=(0, 1), horizon=(1, 10**15))
+
+
+@dataclass(frozen=True, slots=True)
+class DelayConfig:
+    """``[delay]``. ``steps`` is the L of ``release = "step"``; ``expire_ms = None`` is never."""
+
+    release: Release = "arrival"
+    steps: int = 0
+    expire_steps: int = 10_000
+    expire_ms: int | None = None
+    pending_max: int = 100_000
+    early_max: int = 1_000
+    early_steps: int = 10_000
+    settled_max: int = 10_000
+    corrected: Corrected = "first"
+
+    def __post_init__(self) -> None:
+        _bounds(
+            "delay",
+            self,
+            steps=(0, 1_000_000),
+            expire_steps=(1, 1_000_000),
+            expire_ms=(1, 10**15),
+            pending_max=(1, 1_000_000),
+            early_max=(0, 1_000_000),
+            early_steps=(1, 1_000_000),
+            settled_max=(0, 1_000_000),
+        )
+        if self.release == "step":
+            for key in ("expire_steps", "pending_max"):
+                if getattr(self, key) <= self.steps:
+                    raise ConfigError(
+                        f"delay.{key} must be greater than delay.steps ({self.steps}) with "
+                        f'release = "step": nothing would live long enough to be learnt'
+                    )
+
+
+@dataclass(frozen=True, slots=True)
+class AblateConfig:
+    """``[ablate]``: parts switched off, to see what they are worth."""
+
+    copula: bool = False
+    marginals: bool = False
+    softlabels: bool = False
+    dual_track: bool = False
+    risk: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureConfig:
+    """``[features.NAME]``: what is known of a feature beforehand. ``kind = None``: inferred."""
+
+    kind: Kind | None = None
+    levels: tuple[str, ...] = ()
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything the learner is told.
+
+    >>> Config.read({"copula": {"window": 50}}).copula.window
+    50
+    >>> Config.read({"preset": "paper"}).delay.release
+    'step'
+    >>> Config.read({"copula": {"window": 1}})
+    Traceback (most recent call last):
+        ...
+    dtgol_core.config.ConfigError: copula.window must be between 2 and 100000, not 1
+    """
+
+    copula: CopulaConfig = field(default_factory=CopulaConfig)
+    graph: GraphConfig = field(default_factory=GraphConfig)
+    softlabels: SoftLabelsConfig = field(default_factory=SoftLabelsConfig)
+    tracks: TracksConfig = field(default_factory=TracksConfig)
+    ensemble: EnsembleConfig = field(default_factory=EnsembleConfig)
+    delay: DelayConfig = field(default_factory=DelayConfig)
+    ablate: AblateConfig = field(default_factory=AblateConfig)
+    features: Mapping[str, FeatureConfig] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, feature in self.features.items():
+            _check_feature(name, feature, self.copula.max_columns)
+
+    @staticmethod
+    def read(settings: Mapping[str, Any]) -> "Config":
+        """Build a configuration from nested mappings, as read from a TOML file."""
+        settings = dict(settings)
+        config = preset(settings.pop("preset", "default"))
+        rooms = get_type_hints(Config)
+        for room, values in settings.items():
+            if room not in rooms:
+                raise ConfigError(f"{room} is not a section; there are: {', '.join(rooms)}")
+            if not isinstance(values, Mapping):
+                raise ConfigError(f"{room} must be a section, not {values!r}")
+            if room == "features":
+                described = {
+                    name: _read_room(f"features.{name}", FeatureConfig(), value)
+                    for name, value in values.items()
+                }
+                config = replace(config, features=described)
+            else:
+                config = replace(config, **{room: _read_room(room, getattr(config, room), values)})
+        return config
+
+    def as_mapping(self) -> dict[str, Any]:
+        """The nested mapping that `read` turns back into this configuration."""
+        rooms: dict[str, Any] = asdict(self)
+        return {
+            room: {key: value for key, value in values.items() if value is not None}
+            if room != "features"
+            else {
+                name: {key: value for key, value in feature.items() if value not in (None, ())}
+                for name, feature in values.items()
+            }
+            for room, values in rooms.items()
+        }
+
+    def shape_differs(self, other: "Config") -> list[str]:
+        """Settings that shape the state, and so cannot change in flight, that differ."""
+        mine, theirs = self.as_mapping(), other.as_mapping()
+        shaping = [
+            ("copula", "window"),
+            ("graph", "unverified"),
+            ("graph", "verified"),
+            *(("ablate", key) for key in mine["ablate"]),
+        ]
+        differ = [f"{room}.{key}" for room, key in shaping if mine[room][key] != theirs[room][key]]
+        return differ + (["features"] if mine["features"] != theirs["features"] else [])
+
+    def digest(self) -> str:
+        """Sixteen hex digits that name this configuration."""
+        text = json.dumps(self.as_mapping(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def preset(name: str) -> Config:
+    """``default``: what the benchmark chose. ``paper``: as printed, and frozen: golden traces
+    pin every value of it, so it is spelled out and does not follow the defaults."""
+    if name == "default":
+        return Config()
+    if name == "paper":
+        return Config(
+            copula=CopulaConfig(window=200, ridge=1e-3, gamma_floor=None, max_columns=512),
+            graph=GraphConfig(unverified=200, verified=100, percentile=2.0, refresh_steps=1),
+            softlabels=SoftLabelsConfig(
+                rate=0.1,
+                temperature=5.0,
+                prototype_start=0.8,
+                prototype_rate=0.05,
+                frontier_steps=1,
+                refine_steps=1,
+            ),
+            tracks=TracksConfig(rate=0.1, transient_rate=0.01, transient_reduction="sum", l2=0.0),
+            ensemble=EnsembleConfig(beta=0.5, horizon=None),
+            delay=DelayConfig(
+                release="step",
+                steps=0,
+                expire_steps=10_000,
+                expire_ms=None,
+                pending_max=100_000,
+                early_max=1_000,
+                early_steps=10_000,
+                settled_max=10_000,
+                corrected="first",
+            ),
+            ablate=AblateConfig(),
+        )
+    raise ConfigError(f"preset must be default or paper, not {name!r}")
+
+
+Room = TypeVar("Room")
+
+
+def _read_room(room: str, start: Room, values: object) -> Room:
+    """Replace the keys given in `values`, each checked against the type of its field."""
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{room} must be a section, not {values!r}")
+    hints = get_type_hints(type(start))
+    read: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in hints:
+            raise ConfigError(f"{room}.{key} is not a setting; there are: {', '.join(hints)}")
+        read[key] = _typed(f"{room}.{key}", hints[key], value)
+    known = {item.name: getattr(start, item.name) for item in fields(start)}  # type: ignore[arg-type]
+    return type(start)(**{**known, **read})
+
+
+def _typed(key: str, hint: Any, value: object) -> Any:
+    """Check one value against its type; "auto" and "none" stand for None where that is allowed."""
+    options = get_args(hint)
+    if type(None) in options and value in (None, "auto", "none"):
+        return None
+    kinds = tuple(option for option in options if option is not type(None)) or (hint,)
+    if any(isinstance(option, str) for option in kinds):
+        if value in kinds:
+            return value
+        raise ConfigError(f"{key} must be one of {', '.join(map(str, kinds))}, not {value!r}")
+    if hint is bool:
+        if isinstance(value, bool):
+            return value
+        raise ConfigError(f"{key} must be true or false, not {value!r}")
+    if hint == tuple[str, ...]:
+        if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+            return tuple(value)
+        raise ConfigError(f"{key} must be a list of strings, not {value!r}")
+    if int in kinds and isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if float in kinds and isinstance(value, int | float) and not isinstance(value, bool):
+        if math.isfinite(value):
+            return float(value)
+        raise ConfigError(f"{key} must be finite, not {value!r}")
+    literal = get_args(kinds[0])
+    if literal and value in literal:
+        return value
+    wanted = "one of " + ", ".join(literal) if literal else kinds[0].__name__
+    raise ConfigError(f"{key} must be {wanted}, not {value!r}")
+
+
+def _check_feature(name: str, feature: FeatureConfig, columns_max: int) -> None:
+    key = f"features.{name}"
+    if feature.levels and feature.kind != "nominal":
+        raise ConfigError(f'{key}.levels needs kind = "nominal"')
+    if len(feature.levels) > min(32, columns_max):
+        raise ConfigError(f"{key}.levels may name at most {min(32, columns_max)} levels")
+    if len(set(feature.levels)) < len(feature.levels):
+        raise ConfigError(f"{key}.levels names a level twice")
+    if feature.kind == "nominal" and (feature.low is not None or feature.high is not None):
+        raise ConfigError(f"{key}.low and {key}.high are for numbers, not for a nominal feature")
+    if feature.low is not None and feature.high is not None and feature.low > feature.high:
+        raise ConfigError(f"{key}.low must not be greater than {key}.high")

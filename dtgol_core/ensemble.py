@@ -1,0 +1,89 @@
+"""Risk-weighted answer over the two spaces.
+
+In: the probabilities of both spaces. Out: one probability. The weight of a space falls with its
+risk, the sum of the losses of the persistent predictions it made on arrival, each counted when
+its label is learnt and never predicted again.
+"""
+
+import math
+from typing import Any, TypeVar
+
+from dtgol_core.config import EnsembleConfig
+from dtgol_core.types import FloatArray
+
+_CLIP = 1e-12
+Number = TypeVar("Number", float, FloatArray)
+
+
+class Ensemble:
+    """Risks of the latent and the original space.
+
+    Parameters
+    ----------
+    config
+        `beta`, the weight of the persistent track within a space; `horizon`, the T of the rate
+        (none: the number of labels learnt so far).
+
+    Notes
+    -----
+    ``α = softmax(−μR)`` with ``μ = sqrt(2 ln 2 / T)``, ½ before the first label (reading R15).
+    Cost: O(1).
+
+    >>> ensemble = Ensemble(EnsembleConfig())
+    >>> ensemble.reweigh(latent=0.9, original=0.6, label=1)
+    >>> round(ensemble.latent_weight(), 3)
+    0.617
+    """
+
+    def __init__(self, config: EnsembleConfig) -> None:
+        self._config = config
+        self.latent_risk = 0.0
+        self.original_risk = 0.0
+        self.labels_learnt = 0
+
+    def latent_weight(self) -> float:
+        """α, the weight of the latent space."""
+        horizon = self._config.horizon or self.labels_learnt
+        if not self.labels_learnt:
+            return 0.5
+        x = math.sqrt(2.0 * math.log(2.0) / horizon) * (self.original_risk - self.latent_risk)
+        # beyond 700 the exponential overflows and the weight is 0 or 1 to the last bit anyway
+        return 1.0 / (1.0 + math.exp(-min(max(x, -700.0), 700.0)))
+
+    def blend(self, persistent: Number, transient: Number) -> Number:
+        """The answer of one space from its two tracks; weights are blended like answers."""
+        return self._config.beta * persistent + (1.0 - self._config.beta) * transient
+
+    def reweigh(self, latent: float, original: float, label: int) -> None:
+        """Add the losses of what both spaces said on arrival."""
+        self.latent_risk += cross_entropy(latent, label)
+        self.original_risk += cross_entropy(original, label)
+        self.labels_learnt += 1
+
+    def snapshot(self) -> dict[str, Any]:
+        """Both risks and the number of labels learnt."""
+        return {
+            "latent_risk": self.latent_risk,
+            "original_risk": self.original_risk,
+            "labels_learnt": self.labels_learnt,
+        }
+
+    @staticmethod
+    def restore(config: EnsembleConfig, snapshot: dict[str, Any]) -> "Ensemble":
+        """The ensemble that `snapshot` described."""
+        ensemble = Ensemble(config)
+        ensemble.latent_risk = snapshot["latent_risk"]
+        ensemble.original_risk = snapshot["original_risk"]
+        ensemble.labels_learnt = snapshot["labels_learnt"]
+        return ensemble
+
+
+def cross_entropy(p: float, label: int) -> float:
+    """Loss of saying p when the label is 0 or 1, in nats; p clipped to [1e-12, 1 − 1e-12]."""
+    return -math.log(min(max(p if label else 1.0 - p, _CLIP), 1.0 - _CLIP))
+
+
+def entropy(p: float) -> float:
+    """Uncertainty of p in nats."""
+    p = min(max(p, _CLIP), 1.0 - _CLIP)
+    return -(p * math.log(p) + (1.0 - p) * math.log(1.0 - p))

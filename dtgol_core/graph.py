@@ -1,0 +1,278 @@
+"""Density-ascent graph over the fine buffer.
+
+In: slots entering and leaving, with their latent vectors. Out: for each node its parent, the
+nearest node of higher density. The parents form one tree whose root is the densest node.
+
+Kept between steps: all distances, all densities, the nodes in order of density, and the parents.
+A step changes few densities by much, so the order is repaired by insertion sort. Each exchange of
+two neighbours in that sort is exactly one pair whose order has flipped, and only such pairs can
+change who the nearest higher node is: the parents follow the exchanges, and a node looks at all
+others only when its parent has left or has fallen below it.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dtgol_core.compiled import compiled
+from dtgol_core.config import GraphConfig
+from dtgol_core.types import FloatArray, IntArray
+
+ROOT = -1
+UNKNOWN = -2
+_SAME_PLACE = 1e-9
+_DENSITY_UNITS = 1e9
+"""Densities are compared in whole units of 1e-9, so that rounding decides nothing."""
+
+
+class Graph:
+    """The tree of density ascents.
+
+    Parameters
+    ----------
+    config
+        `percentile` of the pairwise distances that gives the cutoff; `refresh_steps` between two
+        exact recomputations of cutoff and densities (auto: an eighth of the nodes).
+
+    Notes
+    -----
+    Density ``ρ_i = Σ_{j≠i} exp(−d_ij²/d_c²)``. Equal densities: the older is higher; equal
+    distances: the older is nearer (reading R9). Between two refreshes ``d_c`` (cutoff) is kept and
+    densities change by single kernels (R10). Cost per step: O(n·d) for the new distances, O(n) for
+    densities and order, O(n) for each node that lost its parent; O(n²) at a refresh.
+
+    References
+    ----------
+    Rodriguez and Laio (2014), Clustering by fast search and find of density peaks, Science.
+    """
+
+    def __init__(self, config: GraphConfig) -> None:
+        self._config = config
+        self.distance = np.zeros((0, 0))
+        self.density = np.zeros(0)
+        self.parent = np.zeros(0, dtype=np.int64)
+        self.order = np.zeros(0, dtype=np.int64)
+        """Slots by falling density; the first `size` count."""
+        self.size = 0
+        self.cutoff = 0.0
+        self.since = -1
+        """Steps since the last refresh; -1 before the first graph."""
+
+    def insert(self, slot: int, latent: FloatArray, steps: IntArray) -> None:
+        """Let a node in: its vector is in its slot of `latent`."""
+        if len(steps) > len(self.density):
+            self._make_room(len(steps))
+        _measure(self.distance, self.order, self.size, slot, latent)
+        if self.since >= 0:
+            _add_kernels(self.distance, self.density, self.order, self.size, slot, self.cutoff)
+        self.order[self.size] = slot
+        self.parent[slot] = UNKNOWN
+        self.size += 1
+
+    def evict(self, slot: int) -> None:
+        """Let a node go, and its kernels with it."""
+        _remove(self.distance, self.density, self.order, self.size, self.parent, slot, self.cutoff)
+        self.size -= 1
+
+    def update(self, steps: IntArray) -> None:
+        """Bring densities, order and parents up to date: once a step, after the new node is in."""
+        self.since += 1
+        refresh = self._config.refresh_steps or max(1, self.size // 8)
+        if self.since == 0 or self.since >= refresh:
+            self.since = 0
+            self.cutoff = self._find_cutoff()
+            _densities(self.distance, self.density, self.order, self.size, self.cutoff)
+        _reorder(self.distance, self.density, steps, self.order, self.size, self.parent)
+
+    def nodes(self) -> IntArray:
+        """Slots by falling density: every parent stands before its children."""
+        return self.order[: self.size]
+
+    def _find_cutoff(self) -> float:
+        """The percentile of all pairwise distances, by linear interpolation."""
+        pairs = self.size * (self.size - 1) // 2
+        if pairs == 0:
+            return 1.0
+        distances = np.empty(pairs)
+        _pairwise(self.distance, self.order, self.size, distances)
+        rank = self._config.percentile / 100.0 * (pairs - 1)
+        low = int(rank)
+        high = min(low + 1, pairs - 1)
+        distances.partition((low, high))
+        step = distances[high] - distances[low]
+        share = rank - low
+        # numpy's own interpolation, which is exact at both ends
+        cutoff = (
+            distances[low] + step * share if share < 0.5 else distances[high] - step * (1.0 - share)
+        )
+        if cutoff > 0.0:
+            return float(cutoff)
+        positive = distances[distances > 0.0]
+        return float(positive.min()) if len(positive) else 1.0
+
+    def _make_room(self, slots: int) -> None:
+        old = len(self.density)
+        distance = np.zeros((slots, slots))
+        distance[:old, :old] = self.distance
+        self.distance = distance
+        self.density = np.concatenate([self.density, np.zeros(slots - old)])
+        fresh = np.full(slots - old, UNKNOWN, dtype=np.int64)
+        self.parent = np.concatenate([self.parent, fresh])
+        self.order = np.concatenate([self.order, fresh])
+
+    def snapshot(self) -> dict[str, Any]:
+        """Densities, order and parents bit for bit; distances follow from the vectors."""
+        return {
+            "density": self.density.copy(),
+            "parent": self.parent.copy(),
+            "order": self.nodes().copy(),
+            "cutoff": self.cutoff,
+            "since": self.since,
+        }
+
+    @staticmethod
+    def restore(config: GraphConfig, snapshot: dict[str, Any], latent: FloatArray) -> "Graph":
+        """The graph that `snapshot` described, over the vectors of the fine buffer."""
+        graph = Graph(config)
+        if len(snapshot["density"]):
+            graph._make_room(len(snapshot["density"]))
+        graph.density[:] = snapshot["density"]
+        graph.parent[:] = snapshot["parent"]
+        for slot in snapshot["order"].tolist():
+            _measure(graph.distance, graph.order, graph.size, slot, latent)
+            graph.order[graph.size] = slot
+            graph.size += 1
+        graph.cutoff = snapshot["cutoff"]
+        graph.since = snapshot["since"]
+        return graph
+
+
+@compiled
+def _measure(
+    distance: FloatArray, order: IntArray, size: int, slot: int, latent: FloatArray
+) -> None:
+    """Distances from the node in `slot` to all others, added up column by column."""
+    for place in range(size):
+        other = order[place]
+        squares = 0.0
+        for column in range(latent.shape[1]):
+            difference = latent[slot, column] - latent[other, column]
+            squares += difference * difference
+        value = math.sqrt(squares)
+        if value < _SAME_PLACE:
+            value = 0.0
+        distance[slot, other] = value
+        distance[other, slot] = value
+    distance[slot, slot] = 0.0
+
+
+@compiled
+def _add_kernels(
+    distance: FloatArray, density: FloatArray, order: IntArray, size: int, slot: int, cutoff: float
+) -> None:
+    total = 0.0
+    for place in range(size):
+        other = order[place]
+        d = distance[slot, other]
+        kernel = math.exp(-(d * d) / (cutoff * cutoff))
+        density[other] += kernel
+        total += kernel
+    density[slot] = total
+
+
+@compiled
+def _remove(
+    distance: FloatArray,
+    density: FloatArray,
+    order: IntArray,
+    size: int,
+    parent: IntArray,
+    slot: int,
+    cutoff: float,
+) -> None:
+    """Take a node out of densities, order and parents; its children lose their parent."""
+    kept = 0
+    for place in range(size):
+        other = order[place]
+        if other == slot:
+            continue
+        order[kept] = other
+        kept += 1
+        d = distance[slot, other]
+        density[other] -= math.exp(-(d * d) / (cutoff * cutoff))
+        if parent[other] == slot:
+            parent[other] = UNKNOWN
+    parent[slot] = UNKNOWN
+
+
+@compiled
+def _pairwise(distance: FloatArray, order: IntArray, size: int, out: FloatArray) -> None:
+    count = 0
+    for place in range(size):
+        row = distance[order[place]]
+        for other in range(place):
+            out[count] = row[order[other]]
+            count += 1
+
+
+@compiled
+def _densities(
+    distance: FloatArray, density: FloatArray, order: IntArray, size: int, cutoff: float
+) -> None:
+    for place in range(size):
+        density[order[place]] = 0.0
+    for place in range(size):
+        node = order[place]
+        for other_place in range(place):
+            other = order[other_place]
+            d = distance[node, other]
+            kernel = math.exp(-(d * d) / (cutoff * cutoff))
+            density[node] += kernel
+            density[other] += kernel
+
+
+@compiled
+def _reorder(
+    distance: FloatArray,
+    density: FloatArray,
+    steps: IntArray,
+    order: IntArray,
+    size: int,
+    parent: IntArray,
+) -> None:
+    """Insertion sort by falling density; parents follow the exchanges; then orphans look round."""
+    for place in range(1, size):
+        rising = order[place]
+        height = np.rint(density[rising] * _DENSITY_UNITS)
+        at = place
+        while at > 0:
+            falling = order[at - 1]
+            other = np.rint(density[falling] * _DENSITY_UNITS)
+            if other > height or (other == height and steps[falling] < steps[rising]):
+                break
+            order[at] = falling
+            at -= 1
+            if parent[rising] == falling:
+                parent[rising] = UNKNOWN
+            above = parent[falling]
+            if above == ROOT:
+                parent[falling] = rising
+            elif above != UNKNOWN:
+                d = distance[falling, rising]
+                nearest = distance[falling, above]
+                if d < nearest or (d == nearest and steps[rising] < steps[above]):
+                    parent[falling] = rising
+        order[at] = rising
+    for place in range(size):
+        node = order[place]
+        if place == 0:
+            parent[node] = ROOT
+        elif parent[node] == UNKNOWN:
+            nearest = math.inf
+            for higher_place in range(place):
+                higher = order[higher_place]
+                d = distance[node, higher]
+                if d < nearest or (d == nearest and steps[higher] < steps[parent[node]]):
+                    nearest = d
+                    parent[node] = higher

@@ -1,0 +1,127 @@
+"""A leaf of room 9: the counters of one kind of forecast -> its quality.
+
+Integers only, losses in fixed-point units, so that counters can be added in any order.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from dtgol_core.bins import probability_bin
+
+LOSS_UNITS = 1 << 40
+"""Units per nat: rounding costs at most 2⁻⁴¹ per prediction, and the sum of integers is exact."""
+P_CLIP = 1e-12
+"""The clip of the specification for every logarithm of a probability."""
+_CALIBRATION_BINS = 10
+
+
+def log_loss(p: float, y: int) -> float:
+    """Cross entropy of one forecast in nats, p clipped to [1e-12, 1 − 1e-12].
+
+    >>> round(log_loss(0.5, 1), 6), round(log_loss(0.0, 1), 3)
+    (0.693147, 27.631)
+    """
+    clipped = min(max(p, P_CLIP), 1.0 - P_CLIP)
+    return -math.log(clipped) if y else -math.log1p(-clipped)
+
+
+def bump(counts: dict[int, int], key: int, amount: int) -> None:
+    """Add to one counter; a counter at zero is absent, so equal counts are equal dicts."""
+    value = counts.get(key, 0) + amount
+    if value:
+        counts[key] = value
+    else:
+        counts.pop(key, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """How good one kind of forecast was; ``None`` where nothing defines the number.
+
+    ``auc`` differs from the exact AUC of the same predictions by at most ``auc_error``.
+    """
+
+    cer: float | None
+    accuracy: float | None
+    auc: float | None
+    auc_error: float | None
+    log_loss: float | None
+    brier: float | None
+    calibration_error: float | None
+
+
+class Mark(NamedTuple):
+    """What one forecast adds to a tally; made once for the total and the window."""
+
+    error: int
+    loss: int
+    brier: int
+    bin: int
+    bucket: int
+    surplus: int
+
+
+def mark(p: float, y: int) -> Mark:
+    return Mark(
+        error=int((p > 0.5) != y),
+        loss=round(log_loss(p, y) * LOSS_UNITS),
+        brier=round((p - y) * (p - y) * LOSS_UNITS),
+        bin=2 * probability_bin(p) + y,
+        bucket=min(int(p * _CALIBRATION_BINS), _CALIBRATION_BINS - 1),
+        surplus=round(p * LOSS_UNITS) - y * LOSS_UNITS,
+    )
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counters of one kind of forecast. ``bins`` is keyed by 2·bin + label."""
+
+    errors: int = 0
+    loss: int = 0
+    brier: int = 0
+    bins: dict[int, int] = field(default_factory=dict)
+    surplus: dict[int, int] = field(default_factory=dict)
+    """Per calibration bin: the sum of p − y in loss units."""
+
+    def add(self, mark: "Mark", sign: int) -> None:
+        self.errors += sign * mark.error
+        self.loss += sign * mark.loss
+        self.brier += sign * mark.brier
+        bump(self.bins, mark.bin, sign)
+        bump(self.surplus, mark.bucket, sign * mark.surplus)
+
+    def merge(self, other: "Tally") -> None:
+        self.errors += other.errors
+        self.loss += other.loss
+        self.brier += other.brier
+        for own, more in ((self.bins, other.bins), (self.surplus, other.surplus)):
+            for key, amount in more.items():
+                bump(own, key, amount)
+
+    def quality(self, count: int) -> Quality:
+        if count == 0:
+            return Quality(None, None, None, None, None, None, None)
+        auc, error = self._auc()
+        return Quality(
+            cer=self.errors / count,
+            accuracy=(count - self.errors) / count,
+            auc=auc,
+            auc_error=error,
+            log_loss=self.loss / (count * LOSS_UNITS),
+            brier=self.brier / (count * LOSS_UNITS),
+            calibration_error=sum(map(abs, self.surplus.values())) / (count * LOSS_UNITS),
+        )
+
+    def _auc(self) -> tuple[float | None, float | None]:
+        """Ties inside a bin count half: wrong by at most half of the pairs that share a bin."""
+        below = positives = twice = shared = 0
+        for number in sorted({key >> 1 for key in self.bins}):
+            negative = self.bins.get(2 * number, 0)
+            positive = self.bins.get(2 * number + 1, 0)
+            twice += positive * (2 * below + negative)
+            shared += positive * negative
+            below += negative
+            positives += positive
+        pairs = positives * below
+        return (twice / (2 * pairs), shared / (2 * pairs)) if pairs else (None, None)
