@@ -52,7 +52,8 @@ class Ensemble:
 
     def blend(self, persistent: Number, transient: Number) -> Number:
         """The answer of one space from its two tracks; weights are blended like answers."""
-        return self._config.beta * persistent + (1.0 - self._config.beta) * transient
+        # written so that two equal tracks give their answer to the last bit
+        return persistent + (1.0 - self._config.beta) * (transient - persistent)
 
     def reweigh(self, latent: float, original: float, label: int) -> None:
         """Add the losses of what both spaces said on arrival."""

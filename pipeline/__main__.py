@@ -1,0 +1,5 @@
+"""`python -m pipeline` is `dtgol`."""
+
+from pipeline.cli import main
+
+main()

@@ -1,0 +1,132 @@
+"""A learner on rows at hand: the prequential loop with a fixed label delay, and its scores.
+
+No printing and no files. The loop is the reference for every other way to run a learner: the
+same rows in the same order through the worker must give the same predictions.
+"""
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from dtgol_core.scoring import exact_auc
+from dtgol_core.tallies import P_CLIP
+from dtgol_core.types import Forecast, LabelReceipt, Record, Rejection
+from pipeline.records import Row
+
+PROGRESS_ROWS = 32
+"""Rows between two calls of the progress function: often enough for slow learners."""
+
+
+class OnlineLearner(Protocol):
+    """The verbs the loop needs; the learner and the baselines have them."""
+
+    def observe(self, id: str, x: Record) -> Forecast | Rejection:
+        """Predict a record and remember it."""
+
+    def learn(self, id: str, y: int) -> LabelReceipt:
+        """Take the label of a record seen before."""
+
+
+class Prediction(NamedTuple):
+    """What was said about one row when it came, and what it turned out to be."""
+
+    step: int
+    row: int
+    p: float
+    naive: float
+    label: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """``None`` where nothing defines the number: no labelled record, or one class only (AUC)."""
+
+    cer: float | None
+    auc: float | None
+    log_loss: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Backtest:
+    """What a run gave. ``rejected`` counts by reason, ``labels`` by what became of them."""
+
+    predictions: tuple[Prediction, ...]
+    rejected: Mapping[str, int]
+    labels: Mapping[str, int]
+    seconds: float
+
+    @property
+    def us_per_record(self) -> float | None:
+        """Microseconds per row, refused ones included: one `observe` and one `learn`."""
+        rows = len(self.predictions) + sum(self.rejected.values())
+        return self.seconds / rows * 1e6 if rows else None
+
+    def scores(self, first_step: int = 1) -> tuple[Scores, Scores]:
+        """Of the forecast and of the naive forecast, over the labelled records from a step on."""
+        judged = [
+            (said.p, said.naive, said.label)
+            for said in self.predictions
+            if said.label is not None and said.step >= first_step
+        ]
+        if not judged:
+            return Scores(None, None, None), Scores(None, None, None)
+        table = np.array(judged, dtype=np.float64)
+        return _scores(table[:, 0], table[:, 2]), _scores(table[:, 1], table[:, 2])
+
+
+def run_backtest(
+    rows: Sequence[Row],
+    learner: OnlineLearner,
+    delay_steps: int,
+    progress: Callable[[int], None] | None = None,
+) -> Backtest:
+    """Run a learner over rows; the label of step t − L is given before step t is observed.
+
+    Parameters
+    ----------
+    rows
+        The records in the order they arrive; ids are their places in the file.
+    learner
+        A fresh one; it is changed.
+    delay_steps
+        The delay L, at least 1. A row without a label is predicted and never learnt.
+    progress
+        Called with the number of rows done, every `PROGRESS_ROWS` rows and at the end.
+    """
+    if delay_steps < 1:
+        raise ValueError("a label cannot come before its prediction: delay_steps must be >= 1")
+    predictions: list[Prediction] = []
+    waiting: deque[Prediction] = deque()
+    rejected: Counter[str] = Counter()
+    labels: Counter[str] = Counter()
+    step = 0
+    start = perf_counter()
+    for done, (number, record, label) in enumerate(rows):
+        if progress is not None and done % PROGRESS_ROWS == 0:
+            progress(done)
+        # After a refused record the next one has the same step, and nothing new is due.
+        while waiting and waiting[0].step <= step + 1 - delay_steps:
+            due = waiting.popleft()
+            if due.label is not None:
+                labels[learner.learn(str(due.row), due.label).outcome] += 1
+        said = learner.observe(str(number), record)
+        if isinstance(said, Rejection):
+            rejected[said.reason] += 1
+            continue
+        step = said.step
+        predictions.append(Prediction(step, number, float(said.p), float(said.naive), label))
+        waiting.append(predictions[-1])
+    seconds = perf_counter() - start
+    if progress is not None:
+        progress(len(rows))
+    return Backtest(tuple(predictions), dict(rejected), dict(labels), seconds)
+
+
+def _scores(p: np.ndarray, y: np.ndarray) -> Scores:
+    clipped = np.clip(p, P_CLIP, 1.0 - P_CLIP)
+    loss = -np.where(y == 1.0, np.log(clipped), np.log1p(-clipped))
+    return Scores(float(np.mean((p > 0.5) != y)), exact_auc(p, y), float(np.mean(loss)))

@@ -1,0 +1,55 @@
+"""How far a long run is: a bar on a terminal, a line every five seconds elsewhere; on stderr."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+import click
+
+LINE_SECONDS = 5.0
+BAR_SECONDS = 0.2
+"""Five frames a second: smooth enough to watch, under one per cent of the time to draw."""
+
+
+@contextmanager
+def progress(total: int, what: str) -> Iterator[Callable[[int], None]]:
+    """A function to call with the number done, as often as one likes: mostly it reads a clock."""
+    if sys.stderr.isatty():
+        with _bar(total, what) as update:
+            yield update
+    else:
+        yield _lines(total, what)
+
+
+@contextmanager
+def _bar(total: int, what: str) -> Iterator[Callable[[int], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), what, TimeRemainingColumn())
+    # Drawn by the run itself: a drawing thread would take the interpreter from it at random.
+    with Progress(*columns, console=Console(stderr=True), auto_refresh=False) as bar:
+        task = bar.add_task(what, total=total)
+        shown = monotonic()
+
+        def update(done: int) -> None:
+            nonlocal shown
+            if monotonic() - shown >= BAR_SECONDS or done == total:
+                bar.update(task, completed=done, refresh=True)
+                shown = monotonic()
+
+        yield update
+
+
+def _lines(total: int, what: str) -> Callable[[int], None]:
+    start = shown = monotonic()
+
+    def update(done: int) -> None:
+        nonlocal shown
+        now = monotonic()
+        if now - shown >= LINE_SECONDS:
+            click.echo(f"{done} of {total} {what}, {now - start:.0f} s", err=True)
+            shown = now
+
+    return update

@@ -1,0 +1,52 @@
+"""What must be set in the process before numpy is imported; called by every entry point.
+
+BLAS threads are pinned to one, whatever the caller's environment says: the bits of a state must
+not depend on how a machine splits its sums. Compiled kernels are cached in a folder per user.
+Standard library only, so that `dtgol --help` stays quick.
+"""
+
+import os
+import tempfile
+from collections.abc import MutableMapping
+from pathlib import Path
+
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+
+
+def prepare(environ: MutableMapping[str, str] = os.environ) -> None:
+    """Pin the BLAS threads and name the kernel cache, unless ``NUMBA_CACHE_DIR`` is set."""
+    for name in THREAD_VARIABLES:
+        environ[name] = "1"
+    if not environ.get("NUMBA_CACHE_DIR"):
+        environ["NUMBA_CACHE_DIR"] = str(_writable(kernel_cache(environ)))
+
+
+def kernel_cache(environ: MutableMapping[str, str]) -> Path:
+    """``$DTGOL_CACHE_DIR/kernels``, else ``dtgol/kernels`` in the user's cache folder."""
+    own = environ.get("DTGOL_CACHE_DIR")
+    if own:
+        return Path(own).absolute() / "kernels"
+    shared = environ.get("XDG_CACHE_HOME")
+    # The XDG specification has relative paths ignored.
+    root = Path(shared) if shared and Path(shared).is_absolute() else Path("~/.cache").expanduser()
+    return root / "dtgol" / "kernels"
+
+
+def _writable(folder: Path) -> Path:
+    """The folder, or a private one for this process where it cannot be written.
+
+    Numba refuses to start without a cache folder, and trusts what it finds in one.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
+    except OSError:
+        pass
+    return Path(tempfile.mkdtemp(prefix="dtgol-kernels-"))

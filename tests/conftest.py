@@ -1,0 +1,26 @@
+"""What all tests share: one BLAS thread, the data folder, how long Hypothesis may search."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+from pipeline.environment import prepare
+
+prepare()  # before any test module imports numpy
+
+# Fifty examples keep the whole run in seconds. CI draws the same ones every time, so that a red
+# build is about the change it names; on a laptop each run looks somewhere else.
+settings.register_profile("dtgol", deadline=None, max_examples=50)
+settings.register_profile("ci", settings.get_profile("dtgol"), derandomize=True)
+settings.load_profile("ci" if os.environ.get("CI") else "dtgol")
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder with the real data sets."""
+    folder = os.environ.get("DTGOL_DATA")
+    if not folder:
+        pytest.skip("DTGOL_DATA is not set: it names the folder with the real data sets")
+    return Path(folder)
