@@ -153,19 +153,22 @@ class Columns:
         if json_type not in feature.accepts:
             wanted = " or ".join(feature.accepts) or "number, boolean or string"
             return Rejection("kind-conflict", f"{name} takes {wanted}, not {json_type}")
+        if json_type != "string":
+            refusal = self._refuse_number(name, value)
+            if refusal is not None:
+                return refusal
         if feature.kind == NOMINAL:
             if json_type == "number" and value != int(value):  # type: ignore[arg-type]
                 return Rejection("kind-conflict", f"{name} takes whole numbers as levels")
             return self._with_level(name, feature, _level(value), width)
-        refusal = self._refuse_number(name, value)
-        if refusal is not None:
-            return refusal
         if not feature.columns:
             if width >= self._columns_max:
                 return self._full(name)
             feature = replace(feature, columns=(width,))
-        if feature.inferred and feature.kind == ORDINAL and value not in feature.seen:
-            number = float(value)  # type: ignore[arg-type]
+        if feature.inferred and feature.kind == ORDINAL:
+            number = float(value)  # type: ignore[arg-type]  # a large int is as coarse as its row
+            if number in feature.seen:
+                return feature
             if number != math.floor(number) or len(feature.seen) + 1 >= DISTINCT_MAX:
                 return replace(feature, kind=CONTINUOUS, seen=frozenset())
             return replace(feature, seen=feature.seen | {number})

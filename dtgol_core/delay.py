@@ -105,8 +105,8 @@ class DelayTable:
         """Whether features of this id were answered before, as far as is remembered."""
         return id in self._steps or id in self._settled
 
-    def open(self, ticket: Ticket) -> list[str]:
-        """Let an instance wait. Returns the ids that expire because the table is full."""
+    def open(self, ticket: Ticket) -> list[tuple[str, int]]:
+        """Let an instance wait. Returns (id, step) of those that expire as the table is full."""
         number, row = divmod(ticket.step, BLOCK_STEPS)
         block = self._blocks.get(number)
         if block is None:
@@ -127,7 +127,8 @@ class DelayTable:
             self._enqueue(ticket.step, early[0])
         expired = []
         while len(self._steps) > self._config.pending_max:
-            expired.append(self._expire(self._oldest_waiting()))
+            oldest = self._oldest_waiting()
+            expired.append((self._expire(oldest), oldest))
         return expired
 
     def file(self, id: str, label: int, step: int) -> tuple[LabelOutcome, list[str]]:
@@ -170,7 +171,7 @@ class DelayTable:
         return due
 
     def expire(self, step: int, clock_ms: int | None) -> list[tuple[str, int]]:
-        """Take out (id, step) of instances that have waited too long."""
+        """Take out (id, step) of instances that have waited too long, in order of their steps."""
         expired = []
         while self._steps:
             oldest = self._oldest_waiting()
@@ -178,10 +179,12 @@ class DelayTable:
                 break
             expired.append((self._expire(oldest), oldest))
         if self._config.expire_ms is not None and clock_ms is not None:
+            late = []
             while self._by_time and self._by_time[0][0] + self._config.expire_ms < clock_ms:
-                _, late = heapq.heappop(self._by_time)
-                if self._waits(late) and late not in self._labels:
-                    expired.append((self._expire(late), late))
+                _, old = heapq.heappop(self._by_time)
+                if self._waits(old) and old not in self._labels:
+                    late.append(old)
+            expired += [(self._expire(old), old) for old in sorted(late)]
         return expired
 
     def give_up(self, step: int) -> list[str]:

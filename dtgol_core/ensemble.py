@@ -9,9 +9,9 @@ import math
 from typing import Any, TypeVar
 
 from dtgol_core.config import EnsembleConfig
+from dtgol_core.losses import log_loss
 from dtgol_core.types import FloatArray
 
-_CLIP = 1e-12
 Number = TypeVar("Number", float, FloatArray)
 
 
@@ -57,8 +57,8 @@ class Ensemble:
 
     def reweigh(self, latent: float, original: float, label: int) -> None:
         """Add the losses of what both spaces said on arrival."""
-        self.latent_risk += cross_entropy(latent, label)
-        self.original_risk += cross_entropy(original, label)
+        self.latent_risk += log_loss(latent, label)
+        self.original_risk += log_loss(original, label)
         self.labels_learnt += 1
 
     def snapshot(self) -> dict[str, Any]:
@@ -77,14 +77,3 @@ class Ensemble:
         ensemble.original_risk = snapshot["original_risk"]
         ensemble.labels_learnt = snapshot["labels_learnt"]
         return ensemble
-
-
-def cross_entropy(p: float, label: int) -> float:
-    """Loss of saying p when the label is 0 or 1, in nats; p clipped to [1e-12, 1 − 1e-12]."""
-    return -math.log(min(max(p if label else 1.0 - p, _CLIP), 1.0 - _CLIP))
-
-
-def entropy(p: float) -> float:
-    """Uncertainty of p in nats."""
-    p = min(max(p, _CLIP), 1.0 - _CLIP)
-    return -(p * math.log(p) + (1.0 - p) * math.log(1.0 - p))

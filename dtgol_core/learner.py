@@ -15,8 +15,9 @@ from dtgol_core.columns import Columns, Reading
 from dtgol_core.config import Config
 from dtgol_core.copula import Copula
 from dtgol_core.delay import DelayTable, Ticket
-from dtgol_core.ensemble import Ensemble, entropy
+from dtgol_core.ensemble import Ensemble
 from dtgol_core.graph import Graph
+from dtgol_core.losses import entropy
 from dtgol_core.marginals import Marginals
 from dtgol_core.softlabels import SoftLabels
 from dtgol_core.state import Snapshot, SnapshotError, clone, gather, part
@@ -114,7 +115,7 @@ class Learner:
         self._hear(event_time_ms)
         self.step += 1
         learnt = tuple(self._verify(*due) for due in self.delay.settle_due(self.step))
-        expired = self._expire()
+        expired = self._forget(self.delay.expire(self.step, self.clock_ms))
         orphans = self.delay.give_up(self.step)
         waiting = len(self.delay)
 
@@ -133,8 +134,9 @@ class Learner:
         p += (1.0 - weight) * blend(original_said, original_now)
 
         ticket = Ticket(id, self.step, latent, original, latent_said, original_said, event_time_ms)
-        expired += self.delay.open(ticket)
+        pushed_out = self.delay.open(ticket)
         self._leave(self.buffer.join_window(slot))
+        expired += self._forget(pushed_out)
         self.counts["learnt"] += len(learnt)
         self.counts["expired"] += len(expired)
         self.counts["orphaned"] += len(orphans)
@@ -165,7 +167,7 @@ class Learner:
 
     def _hear(self, event_time_ms: int | None) -> None:
         """The clock of the stream is the largest event time it has carried."""
-        if event_time_ms is not None and event_time_ms > (self.clock_ms or event_time_ms - 1):
+        if event_time_ms is not None and (self.clock_ms is None or event_time_ms > self.clock_ms):
             self.clock_ms = event_time_ms
 
     def _verify(self, ticket: Ticket, label: int) -> str:
@@ -186,10 +188,10 @@ class Learner:
         self._leave(self.buffer.verify(ticket.step, slot, label))
         return ticket.id
 
-    def _expire(self) -> list[str]:
-        """Instances that have waited too long leave the table and the window."""
+    def _forget(self, expired: list[tuple[str, int]]) -> list[str]:
+        """Instances that have left the delay table unanswered leave the window too."""
         ids = []
-        for id, step in self.delay.expire(self.step, self.clock_ms):
+        for id, step in expired:
             slot = self.buffer.find(step)
             self._leave([] if slot is None else [slot])
             ids.append(id)
@@ -269,7 +271,9 @@ class Learner:
             Contribution(name, float(moved[list(feature.columns)].sum()))
             for name, feature in self.columns.features.items()
         ]
-        return tuple(sorted(contributions, key=lambda each: -abs(each.log_odds))[:most])
+        # Ties go by name: the order of first sight is not in a snapshot.
+        contributions.sort(key=lambda each: (-abs(each.log_odds), each.feature))
+        return tuple(contributions[:most])
 
     def snapshot(self) -> Snapshot:
         """All state as named arrays and a manifest; equal states give equal snapshots."""

@@ -3,27 +3,15 @@
 Integers only, losses in fixed-point units, so that counters can be added in any order.
 """
 
-import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from dtgol_core.bins import probability_bin
+from dtgol_core.losses import log_loss
 
 LOSS_UNITS = 1 << 40
 """Units per nat: rounding costs at most 2⁻⁴¹ per prediction, and the sum of integers is exact."""
-P_CLIP = 1e-12
-"""The clip of the specification for every logarithm of a probability."""
 _CALIBRATION_BINS = 10
-
-
-def log_loss(p: float, y: int) -> float:
-    """Cross entropy of one forecast in nats, p clipped to [1e-12, 1 − 1e-12].
-
-    >>> round(log_loss(0.5, 1), 6), round(log_loss(0.0, 1), 3)
-    (0.693147, 27.631)
-    """
-    clipped = min(max(p, P_CLIP), 1.0 - P_CLIP)
-    return -math.log(clipped) if y else -math.log1p(-clipped)
 
 
 def bump(counts: dict[int, int], key: int, amount: int) -> None:

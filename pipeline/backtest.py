@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from dtgol_core.losses import P_CLIP
 from dtgol_core.scoring import exact_auc
-from dtgol_core.tallies import P_CLIP
 from dtgol_core.types import Forecast, LabelReceipt, Record, Rejection
 from pipeline.records import Row
 
@@ -105,7 +105,7 @@ def run_backtest(
     labels: Counter[str] = Counter()
     step = 0
     start = perf_counter()
-    for done, (number, record, label) in enumerate(rows):
+    for done, (number, record, label, *_) in enumerate(rows):
         if progress is not None and done % PROGRESS_ROWS == 0:
             progress(done)
         # After a refused record the next one has the same step, and nothing new is due.
