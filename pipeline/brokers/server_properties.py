@@ -1,0 +1,88 @@
+"""The server properties of one combined KRaft node, as plain text pairs.
+
+In: node number, everybody's ports, listeners, data directory. Out: a dictionary. The defaults suit
+a small machine and a short life; whatever a test wants otherwise it puts on top.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+CONTROLLER = "CONTROLLER"
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A named door and its protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
+
+    name: str
+    protocol: str
+
+    @property
+    def plain(self) -> bool:
+        return self.protocol == "PLAINTEXT"
+
+
+PLAINTEXT = Listener("PLAINTEXT", "PLAINTEXT")
+
+
+@dataclass(frozen=True)
+class NodePorts:
+    """The ports of one node: its controller's, and one per listener name."""
+
+    controller: int
+    of: Mapping[str, int]
+
+
+def new_cluster_id() -> str:
+    """A random id in Kafka's spelling."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+def server_properties(
+    node: int,
+    ports: Mapping[int, NodePorts],
+    listeners: Sequence[Listener],
+    data: Path,
+    host: str = "127.0.0.1",
+) -> dict[str, str]:
+    """Combined controller and broker; internal topics are replicated as far as nodes allow."""
+    own = ports[node]
+    doors = ",".join(f"{each.name}://{host}:{own.of[each.name]}" for each in listeners)
+    copies = str(min(3, len(ports)))
+    in_sync = str(min(2, len(ports)))
+    protocols = [*listeners, Listener(CONTROLLER, "PLAINTEXT")]
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node),
+        "controller.quorum.voters": ",".join(
+            f"{number}@{host}:{each.controller}" for number, each in ports.items()
+        ),
+        "controller.listener.names": CONTROLLER,
+        "listeners": f"{doors},{CONTROLLER}://{host}:{own.controller}",
+        "advertised.listeners": doors,
+        "listener.security.protocol.map": ",".join(
+            f"{each.name}:{each.protocol}" for each in protocols
+        ),
+        "inter.broker.listener.name": listeners[0].name,
+        "log.dirs": str(data),
+        "default.replication.factor": copies,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": in_sync,
+        # Fifty partitions each, created on first use, would cost seconds and file handles.
+        "offsets.topic.num.partitions": "4",
+        "transaction.state.log.num.partitions": "4",
+        "share.coordinator.state.topic.num.partitions": "1",
+        # A group of one member starts at once; 3 s otherwise.
+        "group.initial.rebalance.delay.ms": "0",
+        # The default creates a mistyped topic with the wrong number of partitions, silently.
+        "auto.create.topics.enable": "false",
+    }

@@ -1,0 +1,41 @@
+"""Read committed records only: Faust's consumer, told to leave aborted transactions out.
+
+Faust asks for `read_uncommitted` unless the app itself is exactly-once, and has no setting for it.
+The level is set on the aiokafka consumer after Faust has built it and before it starts; nothing
+else of the driver is touched. `tests/broker/test_faust_contract.py` watches the names used here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from faust.transport.drivers import aiokafka as driver
+
+App = TypeVar("App")
+
+
+class _CommittedThread(driver.AIOKafkaConsumerThread):
+    def _create_worker_consumer(self, transport: Any) -> Any:
+        consumer = super()._create_worker_consumer(transport)
+        assert hasattr(consumer, "_isolation_level"), "aiokafka has moved its isolation level"
+        consumer._isolation_level = "read_committed"
+        return consumer
+
+
+class _CommittedConsumer(driver.Consumer):
+    def _new_consumer_thread(self) -> _CommittedThread:
+        return _CommittedThread(self, loop=self.loop, beacon=self.beacon)
+
+
+class _CommittedTransport(driver.Transport):
+    Consumer = _CommittedConsumer
+
+
+def read_committed_only(app: App) -> App:
+    """Give `app` a consumer that never delivers a record of an aborted transaction.
+
+    Call it once, right after the app is made and before it has agents or topics.
+    """
+    faust_app: Any = app
+    faust_app.transport = _CommittedTransport(faust_app.conf.broker_consumer, faust_app)
+    return app

@@ -1,0 +1,75 @@
+"""A Faust worker that reports what it sees: the subject of `test_faust_contract.py`.
+
+Started as `python -m tests.broker.faust_probe '<json>'`, with the manners of the real worker: raw
+bytes, a no-ack stream, manual commits. It appends one JSON line per event to `report`. A record
+with a header `commit` = `topic partition offset` is an order to commit exactly that.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import faust
+from faust.types import TP
+
+from pipeline.isolation import read_committed_only
+
+
+def build(order: dict[str, Any]) -> Any:
+    """The probe as an app; `order` names app, bootstrap, topics, report, committed_only."""
+    report = Path(order["report"])
+
+    def tell(event: str, **what: Any) -> None:
+        with report.open("a") as lines:
+            lines.write(json.dumps({"event": event, **what}) + "\n")
+
+    app: Any = faust.App(
+        order["app"],
+        broker=f"kafka://{order['bootstrap']}",
+        web_enabled=False,
+        topic_disable_leader=True,
+        topic_allow_declare=False,
+        stream_wait_empty=False,
+        consumer_auto_offset_reset="earliest",
+        broker_session_timeout=10,
+        broker_heartbeat_interval=2,
+        broker_commit_interval=0.5,
+        agent_supervisor="mode.CrashingSupervisor",
+        **order.get("settings", {}),
+    )
+    if order["committed_only"]:
+        read_committed_only(app)
+    source = app.topic(
+        *order["topics"], key_serializer="raw", value_serializer="raw", internal=False
+    )
+
+    @app.on_partitions_assigned.connect  # type: ignore[untyped-decorator]
+    async def assigned(_app: Any, tps: set[TP], *_: Any, **__: Any) -> None:
+        tell("assigned", tps=sorted(tps), assignor=type(app.consumer._thread._assignor).__name__)
+
+    @app.agent(source)  # type: ignore[untyped-decorator]
+    async def watch(stream: Any) -> None:
+        async for event in stream.noack().events():
+            message = event.message
+            headers = dict(message.headers or {})
+            tell(
+                "record",
+                tp=[message.topic, message.partition],
+                offset=message.offset,
+                key=None if message.key is None else message.key.hex(),
+                value=None if message.value is None else message.value.hex(),
+                headers={name: value.hex() for name, value in headers.items()},
+            )
+            if "commit" in headers:
+                topic, partition, offset = headers["commit"].decode().split()
+                offsets = {TP(topic, int(partition)): int(offset)}
+                tell("committed", answer=await app.consumer._commit_offsets(offsets))
+
+    return app
+
+
+if __name__ == "__main__":
+    faust.Worker(build(json.loads(sys.argv[1])), loglevel="INFO").execute_from_commandline()
