@@ -39,8 +39,11 @@ class NodePorts:
 
 
 def new_cluster_id() -> str:
-    """A random id in Kafka's spelling."""
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    """A random id in Kafka's spelling; never a dash first, which would look like an option."""
+    while True:
+        spelt = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not spelt.startswith("-"):
+            return spelt
 
 
 def server_properties(

@@ -1,0 +1,81 @@
+"""`dtgol topics` on a real broker: create, compare, alter, and leave partitions alone."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from pipeline.brokers import Broker
+from pipeline.cli.topics import topics
+from pipeline.topics_admin import apply, connect, find, inspect
+from topics.catalog import CATALOG, topic_name, wishes
+
+
+@pytest.fixture
+def admin(real_broker: Broker, prefix: str) -> Iterator[AdminClient]:
+    """An admin client; the topics of the prefix are removed afterwards."""
+    client = connect(real_broker.config)
+    yield client
+    mine = [name for name in client.list_topics(timeout=15).topics if name.startswith(prefix)]
+    if mine:
+        for done in client.delete_topics(mine).values():
+            done.result(30)
+
+
+def test_what_was_applied_is_as_wished(admin: AdminClient, prefix: str) -> None:
+    wished = wishes(prefix, 3, 1)
+    assert {each.actual for each in inspect(admin, wished)} == {"missing"}
+    done = apply(admin, wished)
+    assert done.created == tuple(wish.name for wish in wished)
+    assert inspect(admin, wished) == ()
+    again = apply(admin, wished)
+    assert (again.created, again.altered, again.left) == ((), (), ())
+    found = find(admin, [wish.name for wish in wished])
+    assert {each.partitions for each in found.values()} == {3}
+    assert found[topic_name(prefix, "snapshots")].config["cleanup.policy"] == "compact"
+
+
+def test_settings_are_altered_and_named(admin: AdminClient, prefix: str) -> None:
+    apply(admin, wishes(prefix, 1, 1, retention_ms={"journal": 1_000_000}))
+    wished = wishes(prefix, 1, 1)
+    (found,) = inspect(admin, wished)
+    assert (found.topic, found.setting) == (topic_name(prefix, "journal"), "retention.ms")
+    assert (found.actual, found.wished) == ("1000000", str(30 * 86_400_000))
+    assert apply(admin, wished).altered == (found,)
+    assert inspect(admin, wished) == ()
+
+
+def test_partitions_are_never_altered(admin: AdminClient, prefix: str) -> None:
+    name = topic_name(prefix, "features")
+    admin.create_topics([NewTopic(name, 2)])[name].result(30)
+    done = apply(admin, wishes(prefix, 4, 1))
+    assert len(done.created) == len(CATALOG) - 1
+    (left,) = done.left
+    assert (left.topic, left.setting, left.actual, left.wished) == (name, "partitions", "2", "4")
+    assert find(admin, [name])[name].partitions == 2
+
+
+def test_topic_that_somebody_just_created_is_compared_too(
+    real_broker: Broker, admin: AdminClient, prefix: str
+) -> None:
+    """Seen: it is not in the metadata yet, creating it says that it exists, and apply said fine."""
+    for attempt in range(10):
+        mine = f"{prefix}{attempt}-"
+        name = topic_name(mine, "features")
+        admin.create_topics([NewTopic(name, 2)])[name].result(30)
+        done = apply(connect(real_broker.config), wishes(mine, 4, 1))
+        assert [(left.topic, left.setting) for left in done.left] == [(name, "partitions")]
+        assert {each.setting for each in done.altered} == {"retention.ms"}
+
+
+def test_command_on_the_broker(admin: AdminClient, real_broker: Broker, prefix: str) -> None:
+    options = ["--bootstrap", real_broker.bootstrap, "--prefix", prefix, "--json"]
+    before = CliRunner().invoke(topics, ["check", *options])
+    assert before.exit_code == 1
+    assert len(json.loads(before.output)["differences"]) == len(CATALOG)
+    assert CliRunner().invoke(topics, ["apply", *options]).exit_code == 0
+    after = CliRunner().invoke(topics, ["check", *options])
+    assert after.exit_code == 0, after.output
