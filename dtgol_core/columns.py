@@ -238,7 +238,7 @@ class Columns:
                 "accepts": list(feature.accepts),
                 "inferred": feature.inferred,
                 "columns": list(feature.columns),
-                "levels": feature.levels,
+                "levels": dict(feature.levels),
                 "other": feature.other,
                 "seen": sorted(feature.seen),
             }

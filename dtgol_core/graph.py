@@ -106,7 +106,7 @@ class Graph:
         cutoff = (
             distances[low] + step * share if share < 0.5 else distances[high] - step * (1.0 - share)
         )
-        if cutoff > 0.0:
+        if cutoff * cutoff > 0.0:  # kernels divide by the square, which may vanish before it does
             return float(cutoff)
         positive = distances[distances > 0.0]
         return float(positive.min()) if len(positive) else 1.0
@@ -135,8 +135,11 @@ class Graph:
     def restore(config: GraphConfig, snapshot: dict[str, Any], latent: FloatArray) -> "Graph":
         """The graph that `snapshot` described, over the vectors of the fine buffer."""
         graph = Graph(config)
-        if len(snapshot["density"]):
-            graph._make_room(len(snapshot["density"]))
+        slots = len(snapshot["density"])
+        if slots > len(latent) or not set(snapshot["order"].tolist()) <= set(range(slots)):
+            raise ValueError("the graph names slots that the fine buffer does not have")
+        if slots:
+            graph._make_room(slots)
         graph.density[:] = snapshot["density"]
         graph.parent[:] = snapshot["parent"]
         for slot in snapshot["order"].tolist():

@@ -305,7 +305,10 @@ class Learner:
 
         Settings that do not shape the state may differ from those it was made with.
         """
-        made_with = Config.read(snapshot.manifest.get("config", {}))
+        try:
+            made_with = Config.read(snapshot.manifest.get("config", {}))
+        except (TypeError, ValueError) as error:
+            raise SnapshotError(f"the snapshot's settings cannot be read: {error}") from error
         differ = config.shape_differs(made_with)
         if differ:
             raise SnapshotError(
@@ -338,14 +341,20 @@ class Learner:
         return learner
 
     def _check(self) -> None:
-        """Refuse rooms that do not agree on the number of columns."""
+        """Refuse rooms that do not agree on the number of columns or slots."""
         width = self.columns.width
+        slots = self.buffer.steps.shape
+        nodes = self.graph.nodes()
         agree = {
             "marginals": self.marginals.rows.shape == (width, self.config.copula.window),
             "copula": self.copula.correlation.shape == (width, width),
             "buffer": self.buffer.latent.shape[1:] == self.buffer.original.shape[1:] == (width,),
             "latent": self.latent.weights.shape == (width + 1,),
             "original": self.original.weights.shape == (width + 1,),
+            "slots": self.buffer.label.shape == self.buffer.latent.shape[:1] == slots
+            and set(self.buffer.window.tolist()) <= set(range(*slots)),
+            "graph": self.config.ablate.softlabels
+            or set(nodes.tolist()) == set(np.flatnonzero(self.buffer.steps >= 0).tolist()),
         }
         wrong = [room for room, right in agree.items() if not right]
         if wrong:

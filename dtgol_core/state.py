@@ -96,8 +96,10 @@ def decode(blob: bytes) -> Snapshot:
             offset += count * dtype.itemsize
         if offset != len(body):
             raise SnapshotError("the snapshot is damaged: it is longer than its arrays")
+        if not isinstance(header["manifest"], dict):
+            raise SnapshotError("the snapshot is damaged: it has no manifest")
         return Snapshot(arrays, header["manifest"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         if isinstance(error, SnapshotError):
             raise
         raise SnapshotError(f"the snapshot is damaged: {error}") from error

@@ -1,0 +1,199 @@
+"""A hundred thousand hostile records: no NaN, no exception, no growth; and memory under 4 MB."""
+
+import math
+import tracemalloc
+from collections import defaultdict, deque
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from dtgol_core.config import Config
+from dtgol_core.learner import Learner
+from dtgol_core.state import encode
+from dtgol_core.types import Forecast, LabelOutcome, Rejection, Value
+from tests.support.views import sizes_beyond_bounds
+
+ROWS = 100_000
+ERA = 2_500
+AHEAD = 10
+"""Records known in advance to whoever sends labels too early."""
+BAD: tuple[Value, ...] = (math.nan, math.inf, -math.inf, 1.01e150, -(10**400), "text")
+REASONS = {"rejected.not-finite", "rejected.out-of-range", "rejected.kind-conflict"}
+
+CONFIG = Config.read(
+    {
+        "copula": {"window": 40, "max_columns": 16},
+        "graph": {"unverified": 30, "verified": 15},
+        "delay": {
+            "expire_steps": 300,
+            "expire_ms": 250_000,
+            "pending_max": 120,
+            "early_max": 20,
+            "early_steps": 30,
+            "settled_max": 200,
+            "corrected": "last",
+        },
+    }
+)
+
+
+def hostile_records(rng: np.random.Generator, rows: int) -> Iterator[dict[str, Value]]:
+    """Half of the cells missing; magnitudes up to 1e150; features that live for an era."""
+    for i in range(rows):
+        draws = rng.random(12).tolist()
+        if draws[0] < 0.05:
+            yield {}
+            continue
+        era = i // ERA
+        sign = 1 if draws[10] < 0.5 else -1
+        record: dict[str, Value] = {
+            "huge": sign * 10.0 ** (300 * draws[1] - 150),
+            "edge": sign * 1e150 if draws[2] < 0.5 else 0.0,
+            "number": draws[3] - 0.5 if era % 3 else 0.25,
+            "whole": int(40 * draws[4]) if era > 4 else int(3 * draws[4]),
+            "flag": draws[5] < 0.5,
+            "colour": "rgbk"[int(4 * draws[6])],
+            "still": 7,
+            f"era {era % 4}": math.tan(3 * draws[7]),
+        }
+        kept = rng.random(len(record)).tolist()
+        record = {name: v for (name, v), k in zip(record.items(), kept, strict=True) if k < 0.5}
+        if draws[8] < 0.01:
+            record["number"] = BAD[int(len(BAD) * draws[9])]
+        yield record
+
+
+def label_of(record: dict[str, Value], i: int, draw: float) -> int:
+    """One class only in every other era."""
+    if i // ERA % 2:
+        return i // ERA // 2 % 2
+    number = record.get("number")
+    high = record.get("flag") is True or (isinstance(number, float) and number > 0.2)
+    return int(high != (draw < 0.1))
+
+
+def schedule(
+    due: dict[int, list[tuple[str, int]]], rng: np.random.Generator, i: int, y: int
+) -> None:
+    """When the labels of record i come: early, on time, late, repeated, corrected, never."""
+    draws = rng.random(4).tolist()
+    id = f"r{i}"
+    if draws[0] < 0.1:
+        return
+    at = i + int(60 * draws[1])
+    if draws[0] < 0.2:
+        at = i - 1 - int((AHEAD - 1) * draws[1])
+    elif draws[0] < 0.25:
+        at = i + 500
+    due[at].append((id, y))
+    if draws[2] < 0.1:
+        due[at + int(40 * draws[3])].append((id, y))
+    elif draws[2] < 0.2:
+        due[at + int(40 * draws[3])].append((id, 1 - y))
+    elif draws[2] < 0.22:
+        due[at].append((f"unknown {i}", y))
+
+
+def assert_sound(said: Forecast) -> None:
+    numbers = (
+        said.p, said.naive, said.latent_weight, said.latent_persistent, said.latent_transient,
+        said.original_persistent, said.original_transient, said.observed_share,
+    )  # fmt: skip
+    for number in numbers:
+        assert 0.0 <= number <= 1.0, said  # false for a NaN too
+    assert math.isfinite(said.uncertainty)
+
+
+def assert_finite(learner: Learner) -> None:
+    for name, array in learner.snapshot().arrays.items():
+        if array.dtype.kind == "f" and name != "marginals/rows":
+            assert np.isfinite(array).all(), name
+    assert np.linalg.eigvalsh(learner.copula.correlation).min() > -1e-9
+
+
+def test_a_hundred_thousand_hostile_records() -> None:
+    rng = np.random.default_rng(20)
+    learner = Learner(CONFIG)
+    due: dict[int, list[tuple[str, int]]] = defaultdict(list)
+    ahead: deque[dict[str, Value]] = deque()
+    largest = [0, 0]
+    refused = 0
+    for place, future in enumerate(hostile_records(rng, ROWS + AHEAD)):
+        schedule(due, rng, place, label_of(future, place, float(rng.random())))
+        ahead.append(future)
+        i = place - AHEAD
+        if i < 0:
+            continue
+        said = learner.observe(f"r{i}", ahead.popleft(), None if i % 7 == 0 else 1000 * i)
+        if isinstance(said, Rejection):
+            refused += 1
+        else:
+            assert_sound(said)
+        for id, y in due.pop(i, ()):
+            learner.learn(id, y, 1000 * i)
+        if i % 500 == 499 and i >= ROWS // 4:
+            assert sizes_beyond_bounds(learner) == {}
+            half = int(i >= ROWS // 2)
+            largest[half] = max(largest[half], len(encode(learner.snapshot())))
+        if i % 5000 == 4999:
+            assert_finite(learner)
+    assert largest[1] < 1.02 * largest[0], "the snapshot grows"
+    assert {name for name in learner.counts if name.startswith("rejected")} == REASONS
+    assert refused + learner.step == ROWS
+    assert refused > ROWS // 300
+    for outcome in LabelOutcome:
+        assert learner.counts[outcome] > 100, f"{outcome} never happened"
+    assert learner.counts["expired"] > 1000
+    assert learner.counts["orphaned"] > 100
+
+
+def test_one_class_for_ever_gives_certainty_and_no_more() -> None:
+    rng = np.random.default_rng(3)
+    config = Config.read({"copula": {"window": 20}, "graph": {"unverified": 10, "verified": 5},
+                          "tracks": {"rate": 10.0, "transient_rate": 10.0,
+                                     "transient_reduction": "sum"}})  # fmt: skip
+    learner = Learner(config)
+    p = 0.5
+    for i in range(5000):
+        said = learner.observe(f"r{i}", {"x": float(rng.normal()), "still": 1})
+        assert isinstance(said, Forecast)
+        assert_sound(said)
+        p = said.p
+        learner.learn(f"r{i}", 1)
+    assert_finite(learner)
+    assert p > 0.99
+
+
+@pytest.mark.parametrize("value", [1.01e150, -1.01e150, 10**151, -(10**400)])
+def test_beyond_the_largest_magnitude_is_a_named_refusal(value: float) -> None:
+    learner = Learner(Config())
+    for sign in (1, -1):
+        assert isinstance(learner.observe(f"edge {sign}", {"x": sign * 1e150}), Forecast)
+    said = learner.observe("beyond", {"x": value})
+    assert isinstance(said, Rejection)
+    assert said.reason == "out-of-range"
+    assert "x is beyond" in said.detail
+
+
+def test_sixteen_columns_and_two_thousand_pending_fit_in_four_megabytes() -> None:
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(2600, 16)).tolist()
+    records = [{f"x{j}": value for j, value in enumerate(row)} for row in rows]
+    warm = Learner(Config())  # compiled code is not the learner's
+    for i, record in enumerate(records[:3]):
+        warm.observe(f"{i}", record)
+        warm.learn(f"{i}", 1)
+    tracemalloc.start()
+    try:
+        learner = Learner(Config())
+        for i, record in enumerate(records):
+            learner.observe(f"instance number {i:08d}", record, 1000 * i)
+            if i < 600:
+                learner.learn(f"instance number {i:08d}", i % 2, 1000 * i)
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert learner.pending == 2000
+    assert learner.columns.width == 16
+    assert 500_000 < held < 4_000_000

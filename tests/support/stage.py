@@ -1,0 +1,262 @@
+"""A pipeline on a broker, for one test: its topics and processes, what went in, what came out."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from pipeline.agents.learner import journal_record
+from pipeline.brokers import Broker
+from pipeline.brokers.process import free_ports
+from pipeline.fold import Fold, Output, Place
+from pipeline.topics_admin import apply
+from tests.support.waiting import wait_until
+from tests.support.workers import running
+from topics.catalog import CATALOG, wishes
+from topics.deadletters import DeadLetter
+from topics.headers import Header, read_headers
+from topics.refusals import Rejection
+
+READ_S = 30.0
+
+
+@dataclass
+class Process:
+    """A worker or an evaluator that runs."""
+
+    child: Any
+    url: str
+    log_path: Path
+
+    def alive(self) -> bool:
+        return self.child.poll() is None
+
+    def get(self, path: str, token: str | None = None) -> tuple[int, str]:
+        """Status code and body of a page; 0 if nobody answers."""
+        request = urllib.request.Request(self.url + path)
+        if token is not None:
+            request.add_header("Authorization", f"Bearer {token}")
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+        except OSError:
+            return 0, ""
+
+    def status(self) -> dict[str, Any]:
+        _, body = self.get("/status")
+        found: dict[str, Any] = json.loads(body)
+        return found
+
+    def await_ready(self, partitions: int | None = None) -> None:
+        """Until it is ready, with that many partitions if a number is given."""
+
+        def ready() -> bool:
+            code, _ = self.get("/readyz")
+            return code == 200 and (
+                partitions is None or len(self.status()["partitions"]) == partitions
+            )
+
+        wait_until(ready, f"{self.log_path.name} to be ready", 90, self.alive)
+
+
+@dataclass
+class Stage:
+    """Topics under one prefix, and everything that is done with them."""
+
+    broker: Broker
+    prefix: str
+    folder: Path
+    partitions: int = 2
+    config: str = ""
+    sent: int = 0
+    started: int = 0
+    _producer: Any = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        names = [self.topic(each.name) for each in CATALOG]
+        if self.broker.limits.creates_topics:
+            apply(AdminClient(self.broker.config), wishes(self.prefix, self.partitions, 1))
+        else:
+            self.partitions = self.broker.limits.partitions_max or self.partitions
+            asking = Producer(self.broker.config)
+            for name in names:
+                asking.list_topics(name, timeout=10)
+        settings = {"partitioner": "murmur2_random", "enable.idempotence": True, "linger.ms": 1}
+        self._producer = Producer({**self.broker.config, **settings})
+        (self.folder / "dtgol.toml").write_text(self.config)
+
+    def topic(self, name: str) -> str:
+        return self.prefix + name
+
+    def send(
+        self,
+        name: str,
+        value: bytes | None,
+        key: bytes | None = b"key",
+        headers: Sequence[Header] = (),
+        partition: int = -1,
+        timestamp_ms: int = 0,
+    ) -> None:
+        """One record, as any producer would send it."""
+        self._producer.produce(
+            self.topic(name),
+            value=value,
+            key=key,
+            headers=list(headers),
+            partition=partition,
+            timestamp=timestamp_ms,
+        )
+        self._producer.poll(0)
+        self.sent += 1
+
+    def features(self, id: Any, x: Mapping[str, Any], key: str = "key", **more: Any) -> None:
+        self.send("features", orjson.dumps({"id": id, "x": x, **more}), key.encode())
+
+    def label(self, id: Any, y: Any, key: str = "key", **more: Any) -> None:
+        self.send("labels", orjson.dumps({"id": id, "y": y, **more}), key.encode())
+
+    def flush(self) -> None:
+        assert self._producer.flush(30) == 0
+
+    @contextlib.contextmanager
+    def process(self, role: str, *more: str, config: str | None = None) -> Iterator[Process]:
+        """A worker or evaluator for the length of the block, with short patience."""
+        self.started += 1
+        (port,) = free_ports(1)
+        path = self.folder / "dtgol.toml"
+        if config is not None:
+            path = self.folder / f"dtgol-{self.started}.toml"
+            path.write_text(config)
+        log_path = self.folder / f"{role}-{self.started}.log"
+        with running(self.command(role, port, path, *more), log_path) as child:
+            yield Process(child, f"http://127.0.0.1:{port}", log_path)
+
+    def command(self, role: str, port: int, path: Path, *more: str) -> list[str]:
+        settings = {
+            "kafka.session_timeout_ms": 6000,
+            "kafka.heartbeat_ms": 1000,
+            "snapshots.store": self.broker.limits.snapshot_store,
+            "snapshots.directory": self.folder / "snapshots",
+            "snapshots.every_records": 50,
+            "snapshots.every_ms": 1000,
+            "worker.commit_ms": 200,
+            "worker.merge_wait_ms": 5000,
+        }
+        options = [f"--set={key}={value}" for key, value in settings.items()]
+        return [
+            *("-m", "pipeline", role, "--bootstrap", self.broker.bootstrap),
+            *("--prefix", self.prefix, "--web-port", str(port), "--config", str(path)),
+            *options,
+            *more,
+        ]
+
+    def worker(self, *more: str, config: str | None = None) -> Any:
+        return self.process("worker", *more, config=config)
+
+    def evaluator(self, *more: str) -> Any:
+        return self.process("evaluator", *more)
+
+    def read(self, name: str) -> list[Message]:
+        """Everything that is on a topic now, partition by partition."""
+        settings = {
+            "group.id": "test-reader",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+        }
+        consumer = Consumer({**self.broker.config, **settings})
+        found: list[Message] = []
+        try:
+            for number in range(self.partitions):
+                found += _read_partition(consumer, self.topic(name), number)
+        finally:
+            consumer.close()
+        return found
+
+    def predictions(self) -> list[dict[str, Any]]:
+        return [orjson.loads(message.value() or b"") for message in self.read("predictions")]
+
+    def scores(self) -> list[dict[str, Any]]:
+        return [orjson.loads(message.value() or b"") for message in self.read("scores")]
+
+    def letters(self) -> list[tuple[DeadLetter, Message]]:
+        found = []
+        for message in self.read("dead-letters"):
+            letter = read_headers(DeadLetter, message.headers() or [])  # type: ignore[arg-type]
+            assert not isinstance(letter, Rejection), letter
+            found.append((letter, message))
+        return found
+
+    def await_answers(
+        self, ids: set[str], process: Process | None = None, limit_s: float = 90
+    ) -> None:
+        """Until every id has been answered."""
+        alive = process.alive if process is not None else None
+
+        def all_there() -> bool:
+            return ids <= {said["id"] for said in self.predictions()}
+
+        wait_until(all_there, f"{len(ids)} answers", limit_s, alive)
+
+    def offline(self) -> tuple[list[Fold], dict[tuple[int, int], Output]]:
+        """The journal folded here: the states, and the one prediction of each identity."""
+        journal = self.topic("journal")
+        folds, said = [], {}
+        journal_id = self.predictions()[0]["at"]["journal"]
+        by_partition: dict[int, list[Message]] = {n: [] for n in range(self.partitions)}
+        for message in self.read("journal"):
+            by_partition[message.partition() or 0].append(message)
+        for number, messages in by_partition.items():
+            place = Place(journal_id, journal, number, self.topic("features"), self.topic("labels"))
+            fold = Fold(place)
+            for message in messages:
+                for output in fold.apply(journal_record(message)):
+                    if output.topic == "predictions":
+                        said[number, message.offset() or 0] = output
+            folds.append(fold)
+        return folds, said
+
+    def verify(self) -> list[Fold]:
+        """Every prediction has the bytes that the journal gives, and none is missing."""
+        folds, said = self.offline()
+        found: set[tuple[int, int]] = set()
+        for message in self.read("predictions"):
+            at = orjson.loads(message.value() or b"")["at"]
+            identity = at["partition"], at["offset"]
+            assert message.partition() == at["partition"]
+            assert message.value() == said[identity].value, identity
+            assert message.key() == said[identity].key
+            found.add(identity)
+        assert found == set(said)
+        return folds
+
+
+def _read_partition(consumer: Consumer, topic: str, number: int) -> list[Message]:
+    at = TopicPartition(topic, number)
+    low, high = consumer.get_watermark_offsets(at, timeout=READ_S)
+    found: list[Message] = []
+    if low == high:
+        return found
+    at.offset = low
+    consumer.assign([at])
+    until = time.monotonic() + READ_S
+    while time.monotonic() < until:
+        for message in consumer.consume(1000, 0.2):
+            if message.error() is None:
+                found.append(message)
+        (position,) = consumer.position([at])
+        if position.offset >= high:
+            return found
+    raise AssertionError(f"{topic}[{number}]: not read to {high} in {READ_S:g} s")

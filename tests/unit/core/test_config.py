@@ -1,0 +1,302 @@
+"""Settings: what is out of range, misspelt or of a wrong type is refused by its name."""
+
+import math
+from dataclasses import fields
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+from dtgol_core.config import (
+    Config,
+    ConfigError,
+    CopulaConfig,
+    DelayConfig,
+    FeatureConfig,
+    GraphConfig,
+    TracksConfig,
+    preset,
+)
+
+ROOMS = ("copula", "graph", "softlabels", "tracks", "ensemble", "delay")
+
+BOUNDS: dict[str, tuple[float, float]] = {
+    "copula.window": (2, 100_000),
+    "copula.ridge": (1e-9, 1),
+    "copula.gamma_floor": (0, 0.5),
+    "copula.max_columns": (1, 4096),
+    "graph.unverified": (1, 4_000),
+    "graph.verified": (1, 4_000),
+    "graph.percentile": (0, 100),
+    "graph.refresh_steps": (1, 1_000_000),
+    "softlabels.rate": (0, 10),
+    "softlabels.temperature": (0, 100),
+    "softlabels.prototype_start": (0.5, 1),
+    "softlabels.prototype_rate": (0, 1),
+    "softlabels.frontier_steps": (0, 100),
+    "softlabels.refine_steps": (0, 1000),
+    "tracks.rate": (0, 10),
+    "tracks.transient_rate": (0, 10),
+    "tracks.l2": (0, 1),
+    "ensemble.beta": (0, 1),
+    "ensemble.horizon": (1, 10**15),
+    "delay.steps": (0, 1_000_000),
+    "delay.expire_steps": (1, 1_000_000),
+    "delay.expire_ms": (1, 10**15),
+    "delay.pending_max": (1, 1_000_000),
+    "delay.early_max": (0, 1_000_000),
+    "delay.early_steps": (1, 1_000_000),
+    "delay.settled_max": (0, 1_000_000),
+}
+CHOICES = {
+    "tracks.transient_reduction": ("mean", "sum"),
+    "delay.release": ("arrival", "step"),
+    "delay.corrected": ("first", "last"),
+}
+OPTIONAL = ("copula.gamma_floor", "graph.refresh_steps", "ensemble.horizon", "delay.expire_ms")
+
+PAPER: dict[str, dict[str, Any]] = {
+    "copula": {"window": 200, "ridge": 1e-3, "max_columns": 512},
+    "graph": {"unverified": 200, "verified": 100, "percentile": 2.0, "refresh_steps": 1},
+    "softlabels": {
+        "rate": 0.1,
+        "temperature": 5.0,
+        "prototype_start": 0.8,
+        "prototype_rate": 0.05,
+        "frontier_steps": 1,
+        "refine_steps": 1,
+    },
+    "tracks": {"rate": 0.1, "transient_rate": 0.01, "transient_reduction": "sum", "l2": 0.0},
+    "ensemble": {"beta": 0.5},
+    "delay": {
+        "release": "step",
+        "steps": 0,
+        "expire_steps": 10_000,
+        "pending_max": 100_000,
+        "early_max": 1_000,
+        "early_steps": 10_000,
+        "settled_max": 10_000,
+        "corrected": "first",
+    },
+    "ablate": {
+        "copula": False,
+        "marginals": False,
+        "softlabels": False,
+        "dual_track": False,
+        "risk": False,
+    },
+    "features": {},
+}
+
+
+def one(key: str, value: object) -> dict[str, dict[str, object]]:
+    room, name = key.split(".")
+    return {room: {name: value}}
+
+
+def is_whole(key: str) -> bool:
+    room, name = key.split(".")
+    hint = get_type_hints(type(getattr(Config(), room)))[name]
+    return int in (hint, *get_args(hint))
+
+
+def value_of(config: Config, key: str) -> object:
+    room, name = key.split(".")
+    return getattr(getattr(config, room), name)
+
+
+def test_every_setting_is_in_these_tables() -> None:
+    named = {f"{room}.{item.name}" for room in ROOMS for item in fields(getattr(Config(), room))}
+    assert named == {*BOUNDS, *CHOICES}
+
+
+@pytest.mark.parametrize("key", BOUNDS)
+def test_value_out_of_range_is_refused_by_name(key: str) -> None:
+    low, high = BOUNDS[key]
+    below = low - 1 if is_whole(key) else low - 1e-10
+    above = high + 1 if is_whole(key) else high * 1.001
+    for value in (below, above):
+        with pytest.raises(ConfigError, match=rf"^{key} must be between "):
+            Config.read(one(key, value))
+        room, name = key.split(".")
+        with pytest.raises(ConfigError, match=rf"^{key} must be between "):
+            type(getattr(Config(), room))(**{name: value})
+
+
+@pytest.mark.parametrize("key", BOUNDS)
+def test_ends_of_the_range_are_allowed(key: str) -> None:
+    for value in BOUNDS[key]:
+        assert value_of(Config.read(one(key, value)), key) == value
+
+
+@pytest.mark.parametrize("key", BOUNDS)
+def test_wrong_type_is_refused_by_name(key: str) -> None:
+    wrong: list[object] = ["2", True, [2], {"a": 2}, math.nan, math.inf]
+    if is_whole(key):
+        wrong += [2.5, 2.0]
+    if key not in OPTIONAL:
+        wrong += [None, "auto"]
+    for value in wrong:
+        with pytest.raises(ConfigError, match=rf"^{key} "):
+            Config.read(one(key, value))
+
+
+@pytest.mark.parametrize("key", OPTIONAL)
+@pytest.mark.parametrize("word", ["auto", "none", None])
+def test_auto_and_none_stand_for_nothing_set(key: str, word: str | None) -> None:
+    config = Config.read({"preset": "paper", **one(key, word)})
+    assert value_of(config, key) is None
+
+
+@pytest.mark.parametrize("key", CHOICES)
+def test_choice_outside_its_words_is_refused_by_name(key: str) -> None:
+    for word in CHOICES[key]:
+        assert value_of(Config.read(one(key, word)), key) == word
+    for wrong in ("both", "", None, 1, ["mean"]):
+        with pytest.raises(ConfigError, match=rf"^{key} must be one of {', '.join(CHOICES[key])}"):
+            Config.read(one(key, wrong))
+
+
+@pytest.mark.parametrize("part", [item.name for item in fields(Config().ablate)])
+def test_ablation_takes_true_or_false_only(part: str) -> None:
+    assert getattr(Config.read({"ablate": {part: True}}).ablate, part) is True
+    for wrong in (1, 0, "true", None):
+        with pytest.raises(ConfigError, match=rf"^ablate\.{part} must be true or false"):
+            Config.read({"ablate": {part: wrong}})
+
+
+def test_unknown_section_is_refused_and_the_known_ones_are_listed() -> None:
+    with pytest.raises(ConfigError, match=r"^kopula is not a section; there are: copula, graph"):
+        Config.read({"kopula": {}})
+
+
+@pytest.mark.parametrize("room", [*ROOMS, "ablate"])
+def test_unknown_key_is_refused_and_the_known_ones_are_listed(room: str) -> None:
+    first = fields(getattr(Config(), room))[0].name
+    with pytest.raises(ConfigError, match=rf"^{room}\.widow is not a setting; .*{first}"):
+        Config.read({room: {"widow": 1}})
+
+
+@pytest.mark.parametrize("room", [*ROOMS, "ablate", "features"])
+def test_section_that_is_no_section_is_refused(room: str) -> None:
+    for wrong in (1, "text", [1], None):
+        with pytest.raises(ConfigError, match=rf"^{room} must be a section"):
+            Config.read({room: wrong})
+
+
+def test_unknown_preset_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^preset must be default or paper, not 'papper'"):
+        Config.read({"preset": "papper"})
+
+
+def test_paper_preset_is_what_the_specification_prints() -> None:
+    assert preset("paper").as_mapping() == PAPER
+    assert Config.read({"preset": "paper"}) == preset("paper")
+
+
+def test_defaults_are_those_of_the_specification() -> None:
+    changed: dict[str, dict[str, Any]] = {
+        "tracks": {"transient_reduction": "mean", "transient_rate": 0.1},
+        "delay": {"release": "arrival"},
+    }
+    expected = {room: {**values, **changed.get(room, {})} for room, values in PAPER.items()}
+    del expected["graph"]["refresh_steps"]
+    assert Config().as_mapping() == expected
+    assert preset("default") == Config.read({}) == Config()
+
+
+def test_a_preset_is_a_start_that_other_keys_change() -> None:
+    config = Config.read({"preset": "paper", "graph": {"verified": 50}})
+    assert (config.graph.verified, config.graph.refresh_steps) == (50, 1)
+    assert config.tracks.transient_reduction == "sum"
+
+
+@pytest.mark.parametrize("name", ["default", "paper"])
+def test_mapping_reads_back_as_the_same_configuration(name: str) -> None:
+    settings = {
+        "preset": name,
+        "copula": {"gamma_floor": 0.01},
+        "delay": {"steps": 7, "expire_ms": 1000},
+        "ablate": {"risk": True},
+        "features": {
+            "ward": {"kind": "nominal", "levels": ["a", "b"]},
+            "age": {"kind": "ordinal", "low": 0, "high": 120},
+            "any": {},
+        },
+    }
+    config = Config.read(settings)
+    again = Config.read(config.as_mapping())
+    assert again == config
+    assert again.digest() == config.digest()
+    assert again.features["ward"] == FeatureConfig(kind="nominal", levels=("a", "b"))
+    assert again.features["age"].low == 0.0
+
+
+def test_digest_names_the_configuration() -> None:
+    assert len(Config().digest()) == 16
+    assert Config().digest() != preset("paper").digest()
+    assert Config.read({"copula": {"window": 201}}).digest() != Config().digest()
+
+
+@pytest.mark.parametrize("key", ["expire_steps", "pending_max"])
+def test_release_by_step_needs_instances_that_live_long_enough(key: str) -> None:
+    settings = {"release": "step", "steps": 50, key: 50}
+    with pytest.raises(ConfigError, match=rf"^delay\.{key} must be greater than delay\.steps"):
+        Config.read({"delay": settings})
+    assert Config.read({"delay": {**settings, key: 51}}).delay.steps == 50
+    assert DelayConfig(release="arrival", steps=50, expire_steps=5).expire_steps == 5
+
+
+def test_penalty_that_would_blow_up_the_weights_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"tracks\.l2 times tracks\.rate must not exceed 1"):
+        TracksConfig(rate=2.0, l2=0.6)
+    assert TracksConfig(rate=2.0, l2=0.5).l2 == 0.5
+
+
+@pytest.mark.parametrize(
+    ("described", "refusal"),
+    [
+        ({"kind": "text"}, r"features\.f\.kind must be one of continuous, ordinal, nominal"),
+        ({"kind": 3}, r"features\.f\.kind "),
+        ({"levels": ["a"]}, r'features\.f\.levels needs kind = "nominal"'),
+        ({"kind": "ordinal", "levels": ["a"]}, r"features\.f\.levels needs kind"),
+        ({"kind": "nominal", "levels": ["a", "a"]}, r"features\.f\.levels names a level twice"),
+        ({"kind": "nominal", "levels": [1]}, r"features\.f\.levels must be a list of strings"),
+        ({"kind": "nominal", "levels": "abc"}, r"features\.f\.levels must be a list of strings"),
+        ({"kind": "nominal", "levels": [str(k) for k in range(33)]}, r"at most 32 levels"),
+        ({"kind": "nominal", "low": 0}, r"features\.f\.low and features\.f\.high are for numbers"),
+        ({"kind": "nominal", "high": 0}, r"features\.f\.low and features\.f\.high are for numbers"),
+        ({"low": 2, "high": 1}, r"features\.f\.low must not be greater than features\.f\.high"),
+        ({"low": "x"}, r"features\.f\.low must be float"),
+        ({"unit": "mm"}, r"features\.f\.unit is not a setting"),
+        (7, r"features\.f must be a section"),
+    ],
+)
+def test_feature_that_cannot_be_described_so_is_refused(described: object, refusal: str) -> None:
+    with pytest.raises(ConfigError, match=refusal):
+        Config.read({"features": {"f": described}})
+
+
+def test_declared_levels_must_fit_into_the_columns() -> None:
+    levels = {"kind": "nominal", "levels": ["a", "b", "c"]}
+    with pytest.raises(ConfigError, match="at most 2 levels"):
+        Config.read({"copula": {"max_columns": 2}, "features": {"f": levels}})
+
+
+def test_settings_cannot_be_changed_once_built() -> None:
+    with pytest.raises(AttributeError):
+        Config().copula.window = 3  # type: ignore[misc]
+
+
+def test_shape_differs_names_what_cannot_change_in_flight() -> None:
+    base = Config()
+    other = Config(
+        copula=CopulaConfig(window=100, ridge=0.1),
+        graph=GraphConfig(unverified=10, verified=20, percentile=5),
+        tracks=TracksConfig(rate=1.0),
+        features={"f": FeatureConfig(kind="ordinal")},
+    )
+    named = ["copula.window", "graph.unverified", "graph.verified", "features"]
+    assert base.shape_differs(other) == named
+    assert base.shape_differs(base) == []
+    assert base.shape_differs(Config.read({"ablate": {"risk": True}})) == ["ablate.risk"]
+    assert base.shape_differs(Config.read({"tracks": {"rate": 0.5}})) == []

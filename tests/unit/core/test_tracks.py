@@ -1,0 +1,82 @@
+"""Persistent and transient weights of one space, by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from dtgol_core.config import TracksConfig
+from dtgol_core.tracks import Tracks
+
+VECTORS = np.array([[1.0, 2.0], [0.5, -1.0], [3.0, 0.0]])
+
+
+def sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
+
+
+def tracks_of(weights: list[float], **settings: object) -> Tracks:
+    tracks = Tracks(TracksConfig(**settings))  # type: ignore[arg-type]
+    tracks.grow(len(weights) - 1)
+    tracks.weights[:] = weights
+    return tracks
+
+
+def test_score_is_the_logistic_of_bias_and_columns() -> None:
+    tracks = tracks_of([0.5, 1.0, -2.0])
+    assert tracks.score(np.array([1.0, 0.25])) == pytest.approx(sigmoid(1.0))
+
+
+@pytest.mark.parametrize("logit", [-1e5, -800.0, 0.0, 800.0, 1e5])
+def test_score_of_any_logit_is_a_probability(logit: float) -> None:
+    assert tracks_of([logit, 0.0]).score(np.zeros(1)) == pytest.approx(float(logit > 0), abs=0.5)
+
+
+def test_persistent_step_goes_down_the_gradient_of_the_loss() -> None:
+    tracks = tracks_of([0.1, 0.2, -0.3], rate=0.5)
+    vector = np.array([1.0, 2.0])
+    residual = sigmoid(0.1 + 0.2 - 0.6) - 1
+    tracks.learn(vector, 1)
+    assert tracks.weights.tolist() == pytest.approx(
+        [0.1 - 0.5 * residual, 0.2 - 0.5 * residual, -0.3 - 0.5 * residual * 2]
+    )
+
+
+def test_penalty_shrinks_the_weights_but_not_the_bias() -> None:
+    plain, penalised = tracks_of([2.0, 1.0, -1.0]), tracks_of([2.0, 1.0, -1.0], l2=0.5)
+    for tracks in (plain, penalised):
+        tracks.learn(np.zeros(2), 1)
+    assert penalised.weights[0] == plain.weights[0]
+    assert penalised.weights[1:].tolist() == pytest.approx([1.0 - 0.1 * 0.5, -1.0 + 0.1 * 0.5])
+
+
+@pytest.mark.parametrize(("reduction", "share"), [("sum", 1.0), ("mean", 0.5)])
+def test_branch_is_one_step_on_the_soft_labelled_window(reduction: str, share: float) -> None:
+    tracks = tracks_of([0.1, 0.2, 0.3], transient_rate=0.4, transient_reduction=reduction)
+    soft = np.array([0.9, 0.123, 0.2])
+    branch = tracks.branch(VECTORS, np.array([0, 2]), soft)
+    residuals = [sigmoid(0.1 + 0.2 + 0.6) - 0.9, sigmoid(0.1 + 0.6) - 0.2]
+    gradient = [sum(residuals), residuals[0] + 3 * residuals[1], 2 * residuals[0]]
+    expected = [w - 0.4 * share * g for w, g in zip([0.1, 0.2, 0.3], gradient, strict=True)]
+    assert branch.tolist() == pytest.approx(expected)
+    assert tracks.weights.tolist() == [0.1, 0.2, 0.3], "only true labels touch the persistent track"
+
+
+def test_branch_of_an_empty_window_is_the_persistent_track() -> None:
+    for reduction in ("sum", "mean"):
+        tracks = tracks_of([0.1, 0.2, 0.3], transient_reduction=reduction)
+        branch = tracks.branch(VECTORS, np.zeros(0, dtype=np.int64), np.zeros(3))
+        assert branch.tolist() == [0.1, 0.2, 0.3]
+        assert branch is not tracks.weights
+
+
+def test_branch_is_scored_in_place_of_the_persistent_track() -> None:
+    tracks = tracks_of([0.0, 0.0])
+    assert tracks.score(np.ones(1), np.array([1.0, 1.0])) == pytest.approx(sigmoid(2.0))
+    assert tracks.score(np.ones(1)) == 0.5
+
+
+def test_new_columns_weigh_nothing() -> None:
+    tracks = tracks_of([0.1, 0.2])
+    tracks.grow(2)
+    assert tracks.weights.tolist() == [0.1, 0.2, 0.0, 0.0]
