@@ -32,6 +32,16 @@ $(VENV)/.bench: pyproject.toml constraints.txt | $(BIN)/python
 	@$(INSTALL) -e '.[test,bench]'
 	@touch $@ $(VENV)/.test $(VENV)/.runtime
 
+demo: $(VENV)/.runtime
+	@$(BIN)/dtgol demo $(if $(KEEP),--keep) $(DEMO)
+
+up:
+	@docker compose version >/dev/null 2>&1 || { \
+	  echo "make up needs Docker with its compose plugin; make demo needs neither" >&2; exit 1; }
+	docker compose up --build --detach
+	@echo "Grafana http://127.0.0.1:$${DTGOL_GRAFANA_PORT:-3000}, Prometheus http://127.0.0.1:$${DTGOL_PROMETHEUS_PORT:-9090}," \
+	  "Kafka 127.0.0.1:$${DTGOL_KAFKA_PORT:-29092}; docker compose down -v removes everything"
+
 test: $(VENV)/.test
 	$(BIN)/pytest
 

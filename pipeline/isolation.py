@@ -14,7 +14,7 @@ from faust.transport.drivers import aiokafka as driver
 App = TypeVar("App")
 
 
-class _CommittedThread(driver.AIOKafkaConsumerThread):
+class CommittedThread(driver.AIOKafkaConsumerThread):
     def _create_worker_consumer(self, transport: Any) -> Any:
         consumer = super()._create_worker_consumer(transport)
         assert hasattr(consumer, "_isolation_level"), "aiokafka has moved its isolation level"
@@ -22,13 +22,13 @@ class _CommittedThread(driver.AIOKafkaConsumerThread):
         return consumer
 
 
-class _CommittedConsumer(driver.Consumer):
-    def _new_consumer_thread(self) -> _CommittedThread:
-        return _CommittedThread(self, loop=self.loop, beacon=self.beacon)
+class CommittedConsumer(driver.Consumer):
+    def _new_consumer_thread(self) -> CommittedThread:
+        return CommittedThread(self, loop=self.loop, beacon=self.beacon)
 
 
-class _CommittedTransport(driver.Transport):
-    Consumer = _CommittedConsumer
+class CommittedTransport(driver.Transport):
+    Consumer = CommittedConsumer
 
 
 def read_committed_only(app: App) -> App:
@@ -37,5 +37,5 @@ def read_committed_only(app: App) -> App:
     Call it once, right after the app is made and before it has agents or topics.
     """
     faust_app: Any = app
-    faust_app.transport = _CommittedTransport(faust_app.conf.broker_consumer, faust_app)
+    faust_app.transport = CommittedTransport(faust_app.conf.broker_consumer, faust_app)
     return app

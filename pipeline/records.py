@@ -13,17 +13,25 @@ from typing import NamedTuple
 import numpy as np
 
 from dtgol_core.types import BoolArray, Value
-from pipeline.tables import CsvTable, RecordsError, Table
+from pipeline.jsonlines import JsonTable
+from pipeline.tables import CsvTable, Layout, RecordsError, Table
 
 __all__ = ["Mask", "RecordsError", "Row", "open_table", "read_records"]
 
+JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
+
 
 class Row(NamedTuple):
-    """One record: its place in the file from 0, its observed features, its label if it has one."""
+    """One record: its place in the file from 0, its observed features, its label if it has one.
+
+    ``id`` and ``key`` are those of the file, where it has any.
+    """
 
     number: int
     record: dict[str, Value]
     label: int | None
+    id: str | None = None
+    key: str | None = None
 
 
 class Mask(NamedTuple):
@@ -63,10 +71,9 @@ class Mask(NamedTuple):
         return generator.random(columns) < self.rate
 
 
-def open_table(path: Path, label: str) -> Table:
-    """The table in a file, by the name's ending. CSV is the only format so far; one JSON object
-    per line would be another `Table`."""
-    return CsvTable(path, label)
+def open_table(path: Path, layout: Layout) -> Table:
+    """The table in a file: one JSON object per line by the name's ending, else CSV."""
+    return (JsonTable if path.suffix.lower() in JSON_ENDINGS else CsvTable)(path, layout)
 
 
 def read_records(
@@ -77,13 +84,15 @@ def read_records(
     seed: int = 0,
     shuffle: bool = False,
     limit: int | None = None,
+    id_column: str | None = None,
+    key_column: str | None = None,
 ) -> Iterator[Row]:
     """The records of a file. All faults are raised here, before the first one is given out.
 
-    Missing features are left out of a record. In the order of the file rows are streamed; a
-    shuffle holds the whole file in memory.
+    The columns of the id and the key are no features. Missing features are left out of a record.
+    In the order of the file rows are streamed; a shuffle holds the whole file in memory.
     """
-    table = open_table(path, label)
+    table = open_table(path, Layout(label, id_column, key_column))
     shuffling, masking = np.random.SeedSequence(seed).spawn(2)
     rows = _masked(table, mask or Mask(), np.random.default_rng(masking))
     if shuffle:
@@ -93,11 +102,11 @@ def read_records(
 
 
 def _masked(table: Table, mask: Mask, generator: np.random.Generator) -> Iterator[Row]:
-    for number, (values, label) in enumerate(table.rows()):
+    for number, (values, label, id, key) in enumerate(table.rows()):
         dropped = mask.draw(len(table.names), generator).tolist()
         record: dict[str, Value] = {
             name: value
             for name, value, drop in zip(table.names, values, dropped, strict=True)
             if value is not None and not drop
         }
-        yield Row(number, record, label)
+        yield Row(number, record, label, id, key)

@@ -31,10 +31,23 @@ class RecordsError(ValueError):
 
 
 class TableRow(NamedTuple):
-    """One row: the values in the order of the table's names, and the label if there is one."""
+    """One row: the values in the order of the table's names, and the label if there is one.
+
+    ``id`` and ``key`` are there if the table has them beside its features.
+    """
 
     values: list[Value]
     label: int | None
+    id: str | None = None
+    key: str | None = None
+
+
+class Layout(NamedTuple):
+    """Which columns are no features: the label, and where wanted the instance and its key."""
+
+    label: str = "label"
+    id: str | None = None
+    key: str | None = None
 
 
 class Table(Protocol):
@@ -51,15 +64,19 @@ class Table(Protocol):
 class CsvTable:
     """A CSV file in UTF-8 with a header line; an empty cell is missing. Blank lines are skipped."""
 
-    def __init__(self, path: Path, label: str) -> None:
+    def __init__(self, path: Path, layout: Layout) -> None:
         self._path = path
-        self._label = label
+        self._layout = layout
         with self._lines() as lines:
             header = next(lines, None)
             if header is None:
                 raise RecordsError(f"{path} is empty: it needs a header line and records")
-            self._place = self._check_header(header)
-            self.names = [name for name in header if name != label]
+            self._check_header(header)
+            self._place = header.index(layout.label)
+            self._id_place = None if layout.id is None else header.index(layout.id)
+            self._key_place = None if layout.key is None else header.index(layout.key)
+            self._places = [place for place, name in enumerate(header) if name not in layout]
+            self.names = [header[place] for place in self._places]
             self._texts, self._truths = self._survey(lines, header)
 
     def rows(self) -> Iterator[TableRow]:
@@ -67,8 +84,13 @@ class CsvTable:
         with self._lines() as lines:
             next(lines)
             for cells in filter(None, lines):
-                label = _LABELS.get(cells.pop(self._place).strip().lower())
-                yield TableRow([self._value(i, cell) for i, cell in enumerate(cells)], label)
+                label = _LABELS.get(cells[self._place].strip().lower())
+                id, key = (
+                    None if place is None else cells[place].strip() or None
+                    for place in (self._id_place, self._key_place)
+                )
+                values = [self._value(i, cells[place]) for i, place in enumerate(self._places)]
+                yield TableRow(values, label, id, key)
 
     @contextmanager
     def _lines(self) -> "Iterator[_Lines]":
@@ -84,19 +106,20 @@ class CsvTable:
         except csv.Error as error:
             raise RecordsError(f"{self._path} is not CSV: {error}") from None
 
-    def _check_header(self, header: list[str]) -> int:
-        """The place of the label column."""
-        if self._label not in header:
-            raise RecordsError(
-                f"{self._path} has no column {self._label!r} for the label; there are: "
-                f"{', '.join(header)}"
-            )
+    def _check_header(self, header: list[str]) -> None:
+        for use, name in zip(Layout._fields, self._layout, strict=True):
+            if name is not None and name not in header:
+                raise RecordsError(
+                    f"{self._path} has no column {name!r} for the {use}; there are: "
+                    f"{', '.join(header)}"
+                )
         doubled = next((name for name in header if header.count(name) > 1), None)
         if doubled is not None:
             raise RecordsError(f"{self._path} has two columns {doubled!r}")
-        if len(header) == 1:
-            raise RecordsError(f"{self._path} has no column besides the label {self._label!r}")
-        return header.index(self._label)
+        if set(header) <= set(self._layout):
+            raise RecordsError(
+                f"{self._path} has no column besides the label {self._layout.label!r}"
+            )
 
     def _survey(self, lines: "_Lines", header: list[str]) -> tuple[set[int], set[int]]:
         """The places of the text and of the true/false columns; raises on the first fault."""
@@ -109,12 +132,13 @@ class CsvTable:
             where = f"row {row} (line {lines.line_num}) of {self._path}"
             if len(cells) != len(header):
                 raise RecordsError(f"{where} has {len(cells)} cells, the header {len(header)}")
-            label = cells.pop(self._place).strip().lower()
+            label = cells[self._place].strip().lower()
             if label and label not in _LABELS:
+                column = repr(self._layout.label)
                 raise RecordsError(
-                    f"the label must be 0 or 1: column {self._label!r} in {where} is {label!r}"
+                    f"the label must be 0 or 1: column {column} in {where} is {label!r}"
                 )
-            for place, cell in enumerate(map(str.strip, cells)):
+            for place, cell in enumerate(cells[at].strip() for at in self._places):
                 if not cell:
                     continue
                 if cell.lower() in _TRUTH:

@@ -21,7 +21,19 @@ class Entry(NamedTuple):
 
 COMMANDS = {
     "backtest": Entry(
-        "pipeline.cli.backtest:backtest", "Run the learner on a CSV file, without a broker."
+        "pipeline.cli.backtest:backtest", "Run the learner on a file, without a broker."
+    ),
+    "worker": Entry("pipeline.cli.worker:worker", "Answer features, learn from labels."),
+    "evaluator": Entry("pipeline.cli.evaluator:evaluator", "Score predictions against labels."),
+    "topics": Entry("pipeline.cli.topics:topics", "Create the topics, or say how they differ."),
+    "demo": Entry("pipeline.cli.demo:demo", "Everything at once, with its own broker."),
+    "doctor": Entry("pipeline.cli.doctor:doctor", "Look for what is wrong with a cluster."),
+    "play": Entry("pipeline.cli.play:play", "Send a demo story to a cluster, round after round."),
+    "produce": Entry("pipeline.cli.produce:produce", "Send a file as features and late labels."),
+    "watch": Entry("pipeline.cli.watch:watch", "A live table of streams and their scores."),
+    "bench": Entry(
+        "pipeline.cli.bench:bench",
+        "Compare all methods on the same streams, and say which is best.",
     ),
 }
 

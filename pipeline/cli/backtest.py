@@ -63,7 +63,7 @@ def backtest(
     predictions: Path | None,
     as_json: bool,
 ) -> None:
-    """Run the learner on the records of FILE, a CSV file with a header line.
+    """Run the learner on the records of FILE: CSV with a header line, or JSON lines (.jsonl).
 
     An empty cell is a missing value. Scores are prequential: every record is predicted before
     its label is given. AUC is exact. The time per record leaves out reading the file and

@@ -49,7 +49,10 @@ def _lines(total: int, what: str) -> Callable[[int], None]:
         nonlocal shown
         now = monotonic()
         if now - shown >= LINE_SECONDS:
-            click.echo(f"{done} of {total} {what}, {now - start:.0f} s", err=True)
+            left = (now - start) * (total - done) / max(1, done)
+            click.echo(
+                f"{done} of {total} {what}, {now - start:.0f} s, about {left:.0f} s left", err=True
+            )
             shown = now
 
     return update

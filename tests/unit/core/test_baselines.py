@@ -164,15 +164,12 @@ def test_ftrl_follows_its_recursion() -> None:
 
 def test_ftrl_restarts_its_clock_when_errors_rise() -> None:
     learner = Ftrl()
+    learner.grow(1)
     generator = np.random.default_rng(1)
     for step in range(600):
         x = generator.normal()
         label = int(x > 0.0) if step < 300 else int(x <= 0.0)
-        learner.learn(
-            np.array([1.0, 3.0 * x]) if learner.weights.size == 2 else np.array([1.0]), label
-        )
-        if step == 0:
-            learner.grow(1)
+        learner.learn(np.array([1.0, 3.0 * x]), label)
     assert learner.count < 600
 
 

@@ -278,7 +278,9 @@ def test_elsewhere_than_on_a_terminal_a_line_comes_every_five_seconds(
     with progress(100, "records") as update:
         for done in (10, 50, 60, 90):
             update(done)
-    assert capsys.readouterr().err == "50 of 100 records, 6 s\n90 of 100 records, 11 s\n"
+    assert capsys.readouterr().err == (
+        "50 of 100 records, 6 s, about 6 s left\n90 of 100 records, 11 s, about 1 s left\n"
+    )
 
 
 def test_on_a_terminal_there_is_a_bar(

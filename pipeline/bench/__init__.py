@@ -1,0 +1,1 @@
+"""`dtgol bench`: every method on every stream, prequential, and what the numbers say."""

@@ -1,0 +1,119 @@
+"""The methods of the benchmark: name, group, title, and how to make a fresh one.
+
+Groups: ``paper`` (the seven of the paper's table), ``naive``, ``ablation``, ``control``, ``peer``.
+A method is told its seed and the delay; only the frozen preset of the paper uses the latter.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from dtgol_core.baselines import BASELINES, CONTROLS, Baseline
+from dtgol_core.config import AblateConfig, Config, preset
+from dtgol_core.learner import Learner
+from pipeline.backtest import OnlineLearner
+from pipeline.bench.peers import LastLabel
+
+Group: TypeAlias = Literal["paper", "naive", "ablation", "control", "peer"]
+ABLATIONS = {
+    "copula": "w/o copula",
+    "marginals": "w/o correlation",
+    "softlabels": "w/o soft labels",
+    "dual_track": "w/o dual track",
+    "risk": "w/o risk weights",
+}
+
+
+class MethodError(ValueError):
+    """A name that is not in the table; the message is one sentence for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One row of the tables. `module` is where its code begins, for the cache."""
+
+    name: str
+    title: str
+    group: Group
+    module: str
+    make: Callable[[int, int], OnlineLearner]
+    """(seed, delay) -> a fresh learner."""
+    settings: str = ""
+    """What else decides its results: the digest of its configuration."""
+    reconstructed: bool = False
+
+    @property
+    def marked(self) -> str:
+        """The title as it stands in every table."""
+        return f"{self.title} *(reconstructed)*" if self.reconstructed else self.title
+
+
+def all_methods() -> dict[str, Method]:
+    """Every method there is, in the order of the tables; peers only where River is installed."""
+    methods = [_ours("dt-gol", "DT-GOL", "paper", Config())]
+    methods += [_baseline(name, kind) for name, kind in BASELINES.items()]
+    methods.append(_as_printed())
+    for part, title in ABLATIONS.items():
+        config = replace(Config(), ablate=replace(AblateConfig(), **{part: True}))
+        methods.append(_ours(f"no-{part.replace('_', '-')}", title, "ablation", config))
+    methods += [_baseline(name, kind) for name, kind in CONTROLS.items()]
+    methods += _peers()
+    return {method.name: method for method in methods}
+
+
+def choose(names: Iterable[str]) -> list[Method]:
+    """The methods of these names; all without any."""
+    methods = all_methods()
+    names = list(names)
+    for name in names:
+        if name not in methods:
+            raise MethodError(f"there is no method {name!r}; there are: {', '.join(methods)}")
+    return [methods[name] for name in names] if names else list(methods.values())
+
+
+def _ours(name: str, title: str, group: Group, config: Config) -> Method:
+    def make(seed: int, delay: int) -> OnlineLearner:
+        return Learner(config)
+
+    return Method(name, title, group, "dtgol_core.learner", make, config.digest())
+
+
+def _as_printed() -> Method:
+    """The frozen preset: labels are released by step, so it has to know the delay."""
+
+    def make(seed: int, delay: int) -> OnlineLearner:
+        config = preset("paper")
+        return Learner(replace(config, delay=replace(config.delay, steps=delay)))
+
+    settings = preset("paper").digest()
+    return Method(
+        "as-printed", "DT-GOL as printed", "ablation", "dtgol_core.learner", make, settings
+    )
+
+
+def _baseline(name: str, kind: type[Baseline]) -> Method:
+    def make(seed: int, delay: int) -> OnlineLearner:
+        return kind(Config(), np.random.default_rng(seed))
+
+    group: Group = "naive" if name == "naive" else "control" if name in CONTROLS else "paper"
+    digest = Config().digest()
+    return Method(name, kind.title, group, kind.__module__, make, digest, kind.reconstructed)
+
+
+def _peers() -> list[Method]:
+    own = "pipeline.bench.peers"
+    peers = [Method("last-label", "last label", "peer", own, lambda seed, delay: LastLabel())]
+    if find_spec("river") is None:
+        return peers
+    module = "pipeline.bench.river_peers"
+    river = import_module(module)
+    makers: list[tuple[str, str, Callable[[int, int], OnlineLearner]]] = [
+        ("river-lr", "River LR", lambda seed, delay: river.logistic_regression()),
+        ("river-hat", "River HAT", lambda seed, delay: river.adaptive_tree(seed)),
+        ("river-arf", "River ARF", lambda seed, delay: river.adaptive_forest(seed)),
+    ]
+    return peers + [Method(name, title, "peer", module, make) for name, title, make in makers]

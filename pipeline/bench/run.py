@@ -1,0 +1,118 @@
+"""Jobs -> outcomes: in processes of their own, each kept on disk as soon as it is there.
+
+A run that is stopped goes on where it was: an outcome is found under its job's key, and is written
+to a new name first, so that half of one is never read.
+"""
+
+import json
+import multiprocessing
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import asdict
+from pathlib import Path
+
+from pipeline.backtest import run_backtest
+from pipeline.bench.jobs import Job
+from pipeline.bench.methods import choose
+from pipeline.bench.scores import Outcome, judge
+from pipeline.bench.sources import rows_of
+from pipeline.environment import prepare
+
+WARM_UP_ROWS = 64
+_warm: set[str] = set()
+
+
+class Store:
+    """Outcomes in a folder, one small JSON file per job."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def find(self, job: Job) -> Outcome | None:
+        """The outcome of a job that was run before."""
+        try:
+            text = self._path(job).read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        return Outcome.read(json.loads(text))
+
+    def keep(self, job: Job, outcome: Outcome) -> None:
+        """Write an outcome; the name appears only when all of it is there."""
+        path = self._path(job)
+        path.parent.mkdir(exist_ok=True)
+        fresh = path.with_suffix(f".{os.getpid()}")
+        fresh.write_text(json.dumps(asdict(outcome)), encoding="utf-8")
+        fresh.replace(path)
+
+    def _path(self, job: Job) -> Path:
+        return self._folder / job.method / f"{job.key}.json"
+
+
+def run_all(
+    jobs: Sequence[Job],
+    store: Store,
+    processes: int,
+    progress: Callable[[int], None] | None = None,
+) -> dict[Job, Outcome]:
+    """The outcomes of all jobs, from the store or from a run.
+
+    `progress` is called with the number of records done, found ones not counted.
+    """
+    found = {job: store.find(job) for job in jobs}
+    outcomes = {job: outcome for job, outcome in found.items() if outcome is not None}
+    todo = [job for job in jobs if job not in outcomes]
+    done = 0
+
+    def finished(job: Job, outcome: Outcome) -> None:
+        nonlocal done
+        store.keep(job, outcome)
+        outcomes[job] = outcome
+        done += job.source.rows
+        if progress is not None:
+            progress(done)
+
+    if processes == 1:
+        for job in todo:
+            finished(job, run(job))
+    elif todo:
+        _run_in_processes(todo, processes, finished)
+    return {job: outcomes[job] for job in jobs}
+
+
+def run(job: Job) -> Outcome:
+    """One job, in this process. Compiling is not counted in its time."""
+    rows = rows_of(job.source, job.missing, job.seed)
+    (method,) = choose([job.method])
+    if method.name not in _warm:
+        run_backtest(rows[:WARM_UP_ROWS], method.make(0, 16), 16)
+        _warm.add(method.name)
+    result = run_backtest(rows, method.make(job.seed, job.delay), job.delay)
+    return judge(result, job.delay, job.source.change)
+
+
+def _run_in_processes(
+    todo: Sequence[Job], processes: int, finished: Callable[[Job, Outcome], None]
+) -> None:
+    """A few jobs per process are handed out at a time, so that an interrupt ends soon."""
+    context = multiprocessing.get_context("spawn")
+    waiting = iter(todo)
+    with ProcessPoolExecutor(processes, mp_context=context, initializer=prepare) as pool:
+        running: dict[Future[Outcome], Job] = {}
+        try:
+            while True:
+                while len(running) < 2 * processes and (job := next(waiting, None)) is not None:
+                    running[pool.submit(run, job)] = job
+                if not running:
+                    return
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    finished(running.pop(future), future.result())
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def remaining_records(jobs: Sequence[Job], store: Store) -> int:
+    """Records of the jobs that have no outcome yet."""
+    return sum(job.source.rows for job in jobs if store.find(job) is None)

@@ -1,0 +1,82 @@
+"""Streams by name -> rows: the CSV files of a folder, and the five generated ones.
+
+Files are shuffled by the seed unless they have an order in time. What a seed decides: the order of
+the rows, the mask, and the draws of a generator.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from dtgol_core.streams import STREAMS, Change, generate
+from pipeline.records import Mask, RecordsError, Row, read_records
+
+IN_TIME = frozenset({"LUdata", "chesswaka", "electricity"})
+"""Sets whose rows have an order in time; all others are shuffled (magic04 is sorted by class)."""
+LARGE = frozenset({"magic04", "electricity"})
+NOISE = {"agrawal": 0.05, "hyperplane": 0.05, "moving": 0.0, "rbf": 0.0, "sea": 0.1}
+"""Share of flipped labels; the clouds of `moving` and `rbf` overlap by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A stream: a file, or a generated one with an abrupt change after ``change`` rows."""
+
+    name: str
+    rows: int
+    path: str = ""
+    digest: str = ""
+    change: int = 0
+
+
+def files(folder: Path, large: bool) -> list[Source]:
+    """The sets of a folder, by name; the two larger ones only if asked for."""
+    found = list(folder.glob("*.csv")) if folder.is_dir() else []
+    if not found:
+        raise RecordsError(f"there are no CSV files in {folder}")
+    chosen = [path for path in found if large or path.stem not in LARGE]
+    return alphabetical(
+        [Source(path.stem, _count(path), str(path), _sha256(path)) for path in chosen]
+    )
+
+
+def generated(rows: int) -> list[Source]:
+    """The five drift streams, each with one abrupt change in the middle."""
+    return [Source(name, rows, change=rows // 2) for name in STREAMS]
+
+
+def alphabetical(sources: list[Source]) -> list[Source]:
+    """By name, whatever the case: the odd ones (first, third, …) are to choose on."""
+    return sorted(sources, key=lambda source: source.name.lower())
+
+
+@lru_cache(maxsize=4)
+def rows_of(source: Source, missing: str, seed: int) -> list[Row]:
+    """The rows of a stream; kept for the next method that wants the same ones."""
+    mask = Mask.parse(missing)
+    if source.path:
+        shuffle = source.name not in IN_TIME
+        return list(read_records(Path(source.path), mask=mask, seed=seed, shuffle=shuffle))
+    drawing, masking = np.random.SeedSequence([seed, sorted(STREAMS).index(source.name)]).spawn(2)
+    change = Change("abrupt", at=source.change)
+    generator = np.random.default_rng(drawing)
+    stream = generate(source.name, source.rows, generator, change, NOISE[source.name])
+    masks = np.random.default_rng(masking)
+    rows = []
+    for number, (record, label) in enumerate(stream.records()):
+        dropped = mask.draw(len(stream.names), masks).tolist()
+        cells = zip(record.items(), dropped, strict=True)
+        rows.append(Row(number, {name: x for (name, x), drop in cells if not drop}, label))
+    return rows
+
+
+def _count(path: Path) -> int:
+    with path.open("rb") as file:
+        return sum(1 for line in file if line.strip()) - 1
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

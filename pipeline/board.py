@@ -1,0 +1,184 @@
+"""What has been said and how it turned out, per stream: the state behind `dtgol watch`.
+
+Messages of predictions, scores and dead-letters in, one `View` out. A prediction or score sent
+again counts once; a re-score replaces. Bounded: the newest `SCORES_MAX` scores can be replaced,
+older ones stay in the totals as they are. No Kafka and no clock here.
+"""
+
+from collections import Counter, OrderedDict, deque
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from topics.codec import read_prediction, read_score
+from topics.deadletters import DeadLetter
+from topics.headers import Header, read_headers
+from topics.predictions import Identity, Prediction
+from topics.refusals import Rejection
+from topics.scores import Score
+
+SCORES_MAX = 100_000
+"""Scores per stream that a re-score still finds: some 20 MB, hours of a busy stream."""
+
+
+class Rate(NamedTuple):
+    """How often the forecast and the naive forecast were wrong; None before the first score."""
+
+    scored: int
+    cer: float | None
+    naive_cer: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class StreamView:
+    """One row of the table. ``records`` and ``labels_learnt`` are the learners' own counts."""
+
+    stream: str
+    records: int
+    predictions: int
+    labels_learnt: int
+    scored: int
+    total: Rate
+    window: Rate
+    alpha: float
+    unverified: int
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Everything on the table at one moment."""
+
+    streams: tuple[StreamView, ...]
+    dead_letters: dict[str, int]
+    unreadable: int
+
+
+@dataclass(slots=True)
+class _Stream:
+    """What is known of one stream; predictions are kept as the newest per partition."""
+
+    window_size: int
+    newest: dict[int, Prediction] = field(default_factory=dict)
+    marks: dict[tuple[str, int], int] = field(default_factory=dict)
+    predictions: int = 0
+    scores: OrderedDict[Identity, tuple[bool, bool]] = field(default_factory=OrderedDict)
+    window: deque[Identity] = field(default_factory=deque)
+    scored: int = 0
+    wrong: int = 0
+    naive_wrong: int = 0
+
+    def hear(self, said: Prediction) -> None:
+        journal = said.at.journal, said.at.partition
+        if said.at.offset <= self.marks.get(journal, -1):
+            return
+        self.marks[journal] = said.at.offset
+        self.predictions += 1
+        if not said.repeat:  # The answer to a repetition is a look, not a step.
+            self.newest[said.at.partition] = said
+
+    def judge(self, score: Score) -> None:
+        before = self.scores.get(score.at)
+        if before is not None:
+            self.wrong -= not before[0]
+            self.naive_wrong -= not before[1]
+        else:
+            self.scored += 1
+            self.window.append(score.at)
+        self.wrong += not score.correct
+        self.naive_wrong += not score.naive_correct
+        self.scores[score.at] = score.correct, score.naive_correct
+        if len(self.scores) > max(SCORES_MAX, self.window_size):
+            self.scores.popitem(last=False)
+        while len(self.window) > self.window_size:
+            self.window.popleft()
+
+    def view(self, stream: str) -> StreamView:
+        newest = self.newest.values()
+        recent = [self.scores[at] for at in self.window]
+        wrong = sum(not correct for correct, _ in recent)
+        naive_wrong = sum(not naive for _, naive in recent)
+        return StreamView(
+            stream,
+            records=sum(said.step for said in newest),
+            predictions=self.predictions,
+            labels_learnt=sum(said.labels_learnt for said in newest),
+            scored=self.scored,
+            total=_rate(self.scored, self.wrong, self.naive_wrong),
+            window=_rate(len(recent), wrong, naive_wrong),
+            alpha=sum(said.latent_weight for said in newest) / max(1, len(newest)),
+            unverified=sum(said.unverified for said in newest),
+            partitions=len(newest),
+        )
+
+
+class Board:
+    """The table itself: feed it messages, look at it whenever you like."""
+
+    def __init__(self, window: int = 500) -> None:
+        self._window = window
+        self._streams: dict[str, _Stream] = {}
+        self._dead: Counter[str] = Counter()
+        self._unreadable = 0
+
+    def predicted(self, value: bytes | None) -> Prediction | None:
+        """Take one message of predictions; what it said, None if it was unreadable."""
+        said = read_prediction(value)
+        if isinstance(said, Rejection):
+            self._unreadable += 1
+            return None
+        self._stream(said.stream).hear(said)
+        return said
+
+    def scored(self, value: bytes | None) -> Score | None:
+        """Take one message of scores; None if it was unreadable."""
+        score = read_score(value)
+        if isinstance(score, Rejection):
+            self._unreadable += 1
+            return None
+        self._stream(score.stream).judge(score)
+        return score
+
+    def refused(self, headers: list[Header]) -> None:
+        """Take the headers of one dead letter."""
+        letter = read_headers(DeadLetter, headers)
+        self._dead["unreadable" if isinstance(letter, Rejection) else letter.reason] += 1
+
+    def view(self) -> View:
+        """The table as it is now, streams by name."""
+        streams = tuple(self._streams[name].view(name) for name in sorted(self._streams))
+        return View(streams, dict(self._dead.most_common()), self._unreadable)
+
+    def _stream(self, name: str) -> _Stream:
+        return self._streams.setdefault(name, _Stream(self._window))
+
+
+def _rate(scored: int, wrong: int, naive_wrong: int) -> Rate:
+    if not scored:
+        return Rate(0, None, None)
+    return Rate(scored, wrong / scored, naive_wrong / scored)
+
+
+def as_plain(view: View) -> dict[str, Any]:
+    """The view for a program, flat names."""
+    return {
+        "streams": [
+            {
+                "stream": each.stream,
+                "records": each.records,
+                "predictions": each.predictions,
+                "labels_learnt": each.labels_learnt,
+                "scored": each.scored,
+                "cer": each.total.cer,
+                "naive_cer": each.total.naive_cer,
+                "window": each.window.scored,
+                "window_cer": each.window.cer,
+                "window_naive_cer": each.window.naive_cer,
+                "alpha": each.alpha,
+                "unverified": each.unverified,
+                "partitions": each.partitions,
+            }
+            for each in view.streams
+        ],
+        "dead_letters": view.dead_letters,
+        "unreadable": view.unreadable,
+    }

@@ -1,0 +1,113 @@
+"""`dtgol bench`: every method on every stream. Resumable: finished runs are kept on disk."""
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pipeline.cli import BadInput
+from pipeline.cli.progress import progress
+
+if TYPE_CHECKING:
+    from pipeline.bench.jobs import Protocol
+
+DRIFT_ROWS, DRIFT_DELAY = 10_000, 500
+QUICK_ROWS, QUICK_DELAY, QUICK_SEEDS = 2_000, 100, 1
+SEEDS = 5
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="Generated streams only, short: under two minutes.")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    envvar="DTGOL_DATA",
+    help="Folder with CSV files, the label in the column `label`.  [env: DTGOL_DATA]",
+)
+@click.option("--large", is_flag=True, help="With the larger sets too: magic04, electricity.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("bench-results"),
+    show_default=True,
+    help="Folder for tables and figures; finished runs are kept in it too.",
+)
+@click.option("--seeds", type=click.IntRange(min=1), help=f"Default {SEEDS}, quick {QUICK_SEEDS}.")
+@click.option("--methods", default="", metavar="NAME,...", help="Only these; default all.")
+@click.option("--processes", type=click.IntRange(min=1), help="Default: one per core.")
+@click.option("--json", "as_json", is_flag=True, help="One line of JSON on stdout.")
+def bench(
+    quick: bool,
+    data: Path | None,
+    large: bool,
+    out: Path,
+    seeds: int | None,
+    methods: str,
+    processes: int | None,
+    as_json: bool,
+) -> None:
+    """Run all methods on the same streams, masks and delays, and say which is best.
+
+    Writes benchmark.md, summary.csv, runs.csv and SVG figures to the output folder. A run that was
+    stopped goes on where it was; code or settings that changed are run again.
+    """
+    from pipeline.bench import output
+    from pipeline.bench.jobs import plan
+    from pipeline.bench.methods import MethodError, choose
+    from pipeline.bench.run import Store, remaining_records, run_all
+    from pipeline.records import RecordsError
+
+    try:
+        chosen = choose(filter(None, (name.strip() for name in methods.split(","))))
+        protocol = _protocol(quick, data, large, seeds)
+    except (MethodError, RecordsError) as error:
+        raise BadInput(str(error)) from None
+    jobs = plan(protocol, chosen)
+    try:
+        store = Store(out / "runs")
+    except OSError as error:
+        raise BadInput(f"cannot write to {out}: {error.strerror}") from None
+    left = remaining_records(jobs, store)
+    with progress(left, "records") as update:
+        outcomes = run_all(jobs, store, processes or _cores(), update)
+    tally = output.write(out, outcomes, chosen, _command())
+    if as_json:
+        click.echo(json.dumps(output.as_json(tally, chosen)))
+        return
+    seven = [method.name for method in chosen if method.group == "paper"]
+    if len(seven) > 1:
+        ranks = tally.ranking(seven, "cer").ranks, tally.ranking(seven, "auc").ranks
+        click.echo(_ranks(seven, *ranks))
+    click.echo(f"The tables are in {out / 'benchmark.md'}")
+
+
+def _protocol(quick: bool, data: Path | None, large: bool, seeds: int | None) -> "Protocol":
+    from pipeline.bench.jobs import Protocol
+    from pipeline.bench.sources import files, generated
+
+    if quick:
+        streams = tuple(generated(QUICK_ROWS))
+        return Protocol((), streams, QUICK_DELAY, seeds or QUICK_SEEDS)
+    if data is None:
+        raise BadInput("the full benchmark needs --data DIR, a folder with CSV files; or --quick")
+    streams = tuple(generated(DRIFT_ROWS))
+    return Protocol(tuple(files(data, large)), streams, DRIFT_DELAY, seeds or SEEDS)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _command() -> str:
+    return " ".join(["dtgol", *sys.argv[1:]])
+
+
+def _ranks(names: Sequence[str], cer: dict[str, float], auc: dict[str, float]) -> str:
+    lines = [f"{'mean rank':16}{'CER':>8}{'AUC':>8}"]
+    for name in sorted(names, key=lambda name: cer[name]):
+        lines.append(f"{name:16}{cer[name]:8.2f}{auc[name]:8.2f}")
+    return "\n".join(lines)

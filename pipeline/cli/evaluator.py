@@ -1,0 +1,36 @@
+"""`dtgol evaluator`: every prediction against its label, as it was said at the time.
+
+Exit codes are those of `dtgol worker`.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pipeline.cli import BadInput
+from pipeline.cli.process import process_options, run_app, set_up_logging, settings_from
+from pipeline.settings_page import help_text
+
+
+@click.command(epilog=help_text())
+@process_options
+@click.option(
+    "--accept-gap",
+    is_flag=True,
+    help="Go on although records are gone that were never read; says which.",
+)
+def evaluator(config: Path | None, log_level: str, accept_gap: bool, **named: Any) -> None:
+    """Score predictions against labels."""
+    settings = settings_from(config, **named)
+    set_up_logging(log_level)
+
+    from dtgol_core.config import ConfigError
+    from pipeline.evaluator import prepare_evaluator
+    from pipeline.snapshots import RefusalError
+
+    try:
+        ready = prepare_evaluator(settings, accept_gap)
+    except (ConfigError, RefusalError) as error:
+        raise BadInput(str(error)) from None
+    run_app(ready.app, log_level)

@@ -1,0 +1,91 @@
+"""Faust's consumer with its leaks stopped. Seen in faust-streaming 0.15.3, docs/decisions/0004.
+
+- A partition that is paused, or whose buffer is full, while a batch is handed out loses the rest of
+  its batch: the position has moved on, so the records never come. Here a batch is handed out whole.
+- What was fetched is written down per partition (`before`), so whoever receives a record can tell
+  whether Faust has dropped one in front of it. Offsets alone do not tell: transactions leave gaps.
+- Waiting for every single message with four tasks is Faust's largest cost; where nothing can make
+  the hand-over wait, it is simply done.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from faust.types import TP
+
+from pipeline.isolation import CommittedConsumer, CommittedTransport
+
+App = TypeVar("App")
+
+
+class SteadyConsumer(CommittedConsumer):
+    """Committed records only, none dropped on the way, and told apart from gaps."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._last_fetched: dict[TP, int] = {}
+        self._before: dict[TP, dict[int, int]] = {}
+
+    async def _getmany(self, active_partitions: Any, timeout: float) -> Any:
+        records = await super()._getmany(active_partitions, timeout)
+        for tp, batch in (records or {}).items():
+            ours = TP(tp.topic, tp.partition)
+            before = self._before.setdefault(ours, {})
+            last = self._last_fetched.get(ours)
+            for record in batch:
+                if last is not None:
+                    before[record.offset] = last
+                last = record.offset
+            if last is not None:
+                self._last_fetched[ours] = last
+        return records
+
+    async def _wait_next_records(self, timeout: float) -> Any:
+        records, _ = await super()._wait_next_records(timeout)
+        return records, None  # no filter: what was fetched is handed out
+
+    async def perform_seek(self) -> None:
+        """After a seek the next record follows nothing."""
+        await super().perform_seek()
+        self._last_fetched.clear()
+        self._before.clear()
+
+    def before(self, tp: TP, offset: int) -> int | None:
+        """The offset fetched right before this one, once; None for the first after a seek."""
+        return self._before.get(tp, {}).pop(offset, None)
+
+    async def wait_first(self, *coros: Any, timeout: Any = None) -> Any:
+        """Hand a message over; only if that may have to wait, beside the wish to stop."""
+        if len(coros) == 2 and timeout is None and self._flows():
+            handover, stop = coros
+            stop.close()
+            await handover
+            return None
+        return await super().wait_first(*coros, timeout=timeout)
+
+    def _flows(self) -> bool:
+        """Whether nothing can suspend a hand-over now: then no rebalance can come between.
+
+        Faust's producer, which it would wait for too, is never used here.
+        """
+        app: Any = self.app
+        return (
+            app.flow_control.is_active()
+            and not self.suspend_flow.is_set()
+            and not app.topics._tp_to_callback_lock.locked()
+            and not any(channel.queue.full() for channel in app.topics._topics)
+        )
+
+
+class SteadyTransport(CommittedTransport):
+    """Kafka through the steady consumer."""
+
+    Consumer = SteadyConsumer
+
+
+def steady(app: App) -> App:
+    """Give `app` the steady consumer; once, right after the app is made."""
+    faust_app: Any = app
+    faust_app.transport = SteadyTransport(faust_app.conf.broker_consumer, faust_app)
+    return app

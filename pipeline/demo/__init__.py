@@ -1,0 +1,1 @@
+"""The demo: synthetic streams, the processes that answer them, and what is shown of it."""

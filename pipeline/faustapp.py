@@ -1,0 +1,192 @@
+"""A Faust app with this project's manners, and every private door of Faust that is used.
+
+Raw bytes, no acks, commits by hand, co-partitioning on, committed records only, an agent that
+raises ends the process. `tests/broker/test_faust_contract.py` watches the names used here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Coroutine, Iterator, Mapping
+from typing import Any, NoReturn
+
+import faust
+from aiokafka.structs import TopicPartition
+from faust.types import TP
+
+from dtgol_core.config import ConfigError
+from pipeline.consumer import steady
+from pipeline.credentials import faust_credentials
+from pipeline.outbox import DeliveryError
+from pipeline.security import Security
+from pipeline.settings import Settings
+from pipeline.snapshots import RefusalError
+
+log = logging.getLogger(__name__)
+
+POLL_RECORDS = 500
+BUFFER_RECORDS = 4096
+
+
+def make_app(settings: Settings, security: Security, role: str) -> Any:
+    """The app of a role, without agents; its group is the role's."""
+    kafka = settings.kafka
+    app: Any = faust.App(
+        settings.group(role),
+        broker=[f"kafka://{address}" for address in security.bootstrap.split(",")],
+        broker_credentials=faust_credentials(security),
+        broker_session_timeout=kafka.session_timeout_ms / 1000,
+        broker_heartbeat_interval=kafka.heartbeat_ms / 1000,
+        broker_rebalance_timeout=kafka.rebalance_timeout_ms / 1000,
+        broker_request_timeout=kafka.request_timeout_ms / 1000,
+        broker_max_poll_records=POLL_RECORDS,
+        broker_commit_livelock_soft_timeout=86_400.0,  # commits are ours; Faust must not worry
+        stream_processing_timeout=86_400.0,
+        stream_buffer_maxsize=BUFFER_RECORDS,
+        stream_wait_empty=False,
+        consumer_auto_offset_reset="earliest",
+        consumer_group_instance_id=kafka.group_instance_id or None,
+        agent_supervisor="mode.CrashingSupervisor",
+        table_standby_replicas=1,  # 0 would switch co-partitioning off
+        topic_allow_declare=False,
+        topic_disable_leader=True,
+        web_enabled=False,
+        datadir=tempfile.mkdtemp(prefix="dtgol-faust-"),  # nothing is kept there
+    )
+    return steady(app)
+
+
+def raw_topic(app: Any, *names: str) -> Any:
+    """A channel of bytes: Faust must not decode, its own failure acks first and raises after."""
+    return app.topic(*names, key_serializer="raw", value_serializer="raw", internal=False)
+
+
+async def bursts(app: Any, stream: Any) -> Any:
+    """Lists of messages as they are at hand, without acks; those of an old generation are dropped.
+
+    Taking from the channel's queue what is already there spares Faust's cost per event.
+    """
+    queue = stream.channel.queue
+    async for event in stream.noack().events():
+        messages = [event.message]
+        while not queue.empty() and len(messages) < POLL_RECORDS:
+            messages.append(queue.get_nowait().message)
+        generation = app.consumer_generation_id
+        yield [message for message in messages if message.generation_id == generation]
+
+
+async def commit(app: Any, offsets: Mapping[tuple[str, int], int]) -> bool:
+    """Commit exactly these offsets; False if the broker refused, which only costs a replay."""
+    if not offsets:
+        return True
+    try:
+        wanted = {TP(topic, partition): offset for (topic, partition), offset in offsets.items()}
+        return bool(await app.consumer._commit_offsets(wanted))
+    except Exception as error:
+        log.warning("offsets were not committed, they will be with the next: %r", error)
+        return False
+
+
+def committed(app: Any, topic: str, partition: int) -> int:
+    """The committed offset from which this generation reads; 0 if nothing was ever committed."""
+    return int(app.consumer._committed_offset.get(TP(topic, partition)) or 0)
+
+
+def lost_before(app: Any, message: Any, received: int) -> bool:
+    """Whether Faust fetched a record between the last one received and this one, and lost it."""
+    before = app.consumer.before(TP(message.topic, message.partition), message.offset)
+    return before is not None and received < before < message.offset
+
+
+def progress(app: Any, topic: str, partition: int) -> tuple[int, int] | None:
+    """How far the consumer has fetched, and the end of committed records as it last heard of it.
+
+    None while it has heard nothing. What is fetched may still be on its way to the agent.
+    """
+    state = _state(app, topic, partition)
+    if state is None or state.lso is None or state._position is None:
+        return None
+    return int(state._position), int(state.lso)
+
+
+def _state(app: Any, topic: str, partition: int) -> Any:
+    consumer = app.consumer._thread._consumer
+    subscription = consumer._subscription.subscription if consumer is not None else None
+    assignment = subscription.assignment if subscription is not None else None
+    if assignment is None:
+        return None
+    key = TopicPartition(topic, partition)
+    return assignment.state_value(key) if key in assignment.tps else None
+
+
+class Valve:
+    """The flow of one topic partition from Faust. A rebalance opens it without asking."""
+
+    def __init__(self, app: Any, topic: str, partition: int) -> None:
+        self._app = app
+        self._tp = TP(topic, partition)
+        self.closed = False
+
+    def close(self) -> None:
+        """Fetch no more for now."""
+        if not self.closed:
+            self.closed = True
+            self._app.consumer.pause_partitions({self._tp})
+
+    def open(self) -> None:
+        """Fetch again."""
+        if self.closed:
+            self.closed = False
+            if self._tp in self._app.consumer.assignment():
+                self._app.consumer.resume_partitions({self._tp})
+
+
+def numbers(assigned: set[Any], topic: str) -> set[int]:
+    """The partitions of a topic in an assignment."""
+    return {tp.partition for tp in assigned if tp.topic == topic}
+
+
+def milliseconds(message: Any) -> int:
+    """The timestamp of a Faust message; -1 for none."""
+    return -1 if message.timestamp is None else round(message.timestamp * 1000)
+
+
+def headers_of(message: Any) -> list[tuple[str, bytes | None]]:
+    """The headers of a Faust message, repeated names included."""
+    given = message.headers
+    if not given:
+        return []
+    pairs: Iterator[tuple[str, bytes | None]] = iter(
+        given.items() if isinstance(given, Mapping) else given
+    )
+    return list(pairs)
+
+
+FAILED, REFUSED = 1, 2
+"""Exit codes: start it again; an operator must decide something first."""
+
+
+async def guarded(work: Coroutine[Any, Any, None]) -> None:
+    """Run something without which the process must not go on."""
+    try:
+        await work
+    except (RefusalError, ConfigError) as refusal:
+        end(REFUSED, str(refusal))
+    except DeliveryError as failure:
+        end(FAILED, str(failure))
+    except Exception:
+        log.exception("this is a bug")
+        end(FAILED, "ended by a bug; nothing is lost, see the trace above")
+
+
+def end(code: int, why: str) -> NoReturn:
+    """End this process now, as a power cut would: all that counts is durable already.
+
+    Faust's own way down takes time, and commits on it; a worker that knows it must not go on has
+    neither to give.
+    """
+    log.critical("%s", why)
+    logging.shutdown()
+    os._exit(code)

@@ -1,0 +1,146 @@
+"""Room 8, the outbox: outputs -> records on the wire, every delivery checked.
+
+One idempotent librdkafka producer that never gives a record up (`message.timeout.ms = 0`: a record
+timed out in the middle would leave a hole). A `Lane` is one topic partition: what is sent there is
+delivered in the order it was sent, and reports come in that order too, so a count says which
+records are durable. A failed report is the end: `check` raises, and the process must stop, commit
+nothing and be started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from topics.headers import Header
+
+PUMP_S = 0.005
+WAITING_MAX = 20_000
+"""Records in librdkafka's queue above which senders wait; it holds five times as many."""
+
+
+class DeliveryError(RuntimeError):
+    """A record could not be delivered; the process must end and begin again."""
+
+
+class Lane:
+    """One topic partition to write to; counts what was sent and what is durable."""
+
+    def __init__(self, outbox: Outbox, topic: str, partition: int) -> None:
+        self._outbox = outbox
+        self.topic = topic
+        self.partition = partition
+        self.sent = 0
+        self.delivered = 0
+        self.last_offset = -1
+        self.on_delivered: Callable[[], None] | None = None
+
+    def send(self, key: bytes | None, value: bytes | None, headers: list[Header]) -> None:
+        """Hand one record to the producer. Ordered; durable once `delivered` has passed it."""
+        self._outbox.produce(self, key, value, headers)
+        self.sent += 1
+
+    def report(self, error: KafkaError | None, message: Message) -> None:
+        """librdkafka's answer about the next record of this lane."""
+        if error is not None:
+            self._outbox.fail(f"{self.topic}[{self.partition}]: {error.str()}")
+            return
+        self.delivered += 1
+        offset = message.offset()
+        if offset is not None and offset >= 0:
+            self.last_offset = offset
+        if self.on_delivered is not None:
+            self.on_delivered()
+
+    async def settled(self) -> None:
+        """Wait until all that was sent before this call is durable."""
+        wanted = self.sent
+        while self.delivered < wanted:
+            await self._outbox.tick()
+
+
+class Outbox:
+    """The producer of one process. Not for threads: poll, send and check from one event loop."""
+
+    def __init__(self, client: Mapping[str, Any], **overrides: Any) -> None:
+        self._failure: str | None = None
+        self._producer = Producer(
+            {
+                **client,
+                "enable.idempotence": True,
+                "acks": "all",
+                "message.timeout.ms": 0,
+                "message.max.bytes": 1_048_576,
+                "linger.ms": 5,
+                "queue.buffering.max.messages": 100_000,
+                "queue.buffering.max.kbytes": 262_144,
+                "log_level": 3,
+                "error_cb": self._on_error,
+                **overrides,
+            }
+        )
+
+    def lane(self, topic: str, partition: int) -> Lane:
+        """A way to one topic partition."""
+        return Lane(self, topic, partition)
+
+    def produce(
+        self, lane: Lane, key: bytes | None, value: bytes | None, headers: list[Header]
+    ) -> None:
+        """Put one record into librdkafka's queue; called by the lane."""
+        try:
+            self._producer.produce(
+                lane.topic,
+                value=value,
+                key=key,
+                partition=lane.partition,
+                headers=headers,  # type: ignore[arg-type]  # a header without a value is allowed
+                on_delivery=lane.report,
+            )
+        except Exception as error:
+            # Nothing that is refused here may be forgotten: the lane would have a hole.
+            self.fail(f"{lane.topic}[{lane.partition}]: {error}")
+            self.check()
+
+    def poll(self) -> None:
+        """Let reports that have come call their lanes."""
+        self._producer.poll(0)
+
+    def fail(self, why: str) -> None:
+        """Remember the first failure."""
+        self._failure = self._failure or why
+
+    def check(self) -> None:
+        """Raise if anything failed since the start."""
+        if self._failure is not None:
+            raise DeliveryError(f"a record could not be delivered: {self._failure}")
+
+    async def tick(self) -> None:
+        """One short wait, with reports taken in on both sides of it."""
+        self.poll()
+        self.check()
+        await asyncio.sleep(PUMP_S)
+        self.poll()
+        self.check()
+
+    async def room(self) -> None:
+        """Wait until librdkafka's queue has room: back-pressure for all senders."""
+        while len(self._producer) > WAITING_MAX:
+            await self.tick()
+
+    @property
+    def waiting(self) -> int:
+        """Records not yet delivered."""
+        return len(self._producer)
+
+    async def pump(self) -> None:
+        """Take reports in for ever; run it as a task beside the agents."""
+        while True:
+            await self.tick()
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.fatal():
+            self.fail(f"the producer was shut out: {error.str()}")

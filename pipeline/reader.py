@@ -1,0 +1,90 @@
+"""A partition read outside Faust and outside any group: for restores and replays.
+
+Nothing is joined and nothing is committed; committed records only. It blocks, so it runs in a
+thread, and it stops when it is told that nobody wants the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+BATCH = 500
+POLL_S = 0.5
+ASK_S = 30.0
+
+
+class AbandonedError(Exception):
+    """The partition was taken away while it was being read."""
+
+
+def never() -> bool:
+    """Nobody takes the partition away."""
+    return False
+
+
+def bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    """The first offset that is there, and the one after the last."""
+    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ASK_S)
+    return int(low), int(high)
+
+
+def open_reader(client: Mapping[str, Any]) -> Consumer:
+    """A consumer in no group; `client` holds address and security."""
+    return Consumer(
+        {
+            **client,
+            "group.id": "dtgol-reader",  # never joined: librdkafka wants a name
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+            "allow.auto.create.topics": False,
+        }
+    )
+
+
+def read_range(
+    client: Mapping[str, Any],
+    topic: str,
+    partition: int,
+    start: int,
+    end: int | None = None,
+    abandoned: Callable[[], bool] = never,
+) -> Iterator[Message]:
+    """Records from `start` up to before `end`, or to the end of the partition as it is then."""
+    consumer = open_reader(client)
+    try:
+        consumer.assign([TopicPartition(topic, partition, start)])
+        while end is None or start < end:
+            if abandoned():
+                raise AbandonedError
+            for message in consumer.consume(BATCH, POLL_S):
+                error = message.error()
+                if error is not None:
+                    if error.code() == KafkaError._PARTITION_EOF:
+                        if end is None or (message.offset() or 0) >= end:
+                            return
+                        continue
+                    if not error.retriable() and error.code() not in _PASSING:
+                        raise KafkaException(error)
+                    continue
+                offset = message.offset()
+                assert offset is not None
+                if end is not None and offset >= end:
+                    return
+                start = offset + 1
+                yield message
+    finally:
+        consumer.close()
+
+
+_PASSING = (
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._RESOLVE,
+    KafkaError._TIMED_OUT,
+)
+"""Errors that librdkafka reports and then mends by itself."""

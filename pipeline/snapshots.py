@@ -1,0 +1,258 @@
+"""Snapshots of one partition: blobs first, a manifest last, the last three kept.
+
+Every object carries the SHA-256 of its bytes in its name. A manifest is written when all it names
+is durable, so a torn write is never a snapshot; an object that is damaged or missing makes its
+manifest unusable, and an older one is taken. What a state consists of goes into blobs by content:
+full blocks of the delay table are parts of their own, written once, so a snapshot costs what has
+changed. Content depends on the journal prefix alone: a zombie writes the same thing.
+
+Promise: `save` returns after the manifest is durable. Where objects lie is the `Store`'s matter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from dtgol_core.delay import BLOCK_STEPS
+from dtgol_core.state import Snapshot, SnapshotError, decode, encode
+
+log = logging.getLogger(__name__)
+
+VERSION = 1
+KEPT = 3
+_BLOCKS = ("delay/block/", "delay/settled/")
+State = TypeVar("State")
+Streams = dict[str, Snapshot]
+
+
+class Store(Protocol):
+    """Where objects lie. Names are safe as file names; objects are never changed."""
+
+    def read(self, partition: int) -> Mapping[str, bytes]:
+        """Every whole object of a partition; bytes may be loaded when they are asked for."""
+
+    def write(self, partition: int, objects: Mapping[str, bytes]) -> None:
+        """Write objects; durable on return. Raises `StoreError`."""
+
+    def remove(self, partition: int, names: Iterable[str]) -> None:
+        """Remove objects; one that is not there is no fault. Raises `StoreError`."""
+
+
+class StoreError(RuntimeError):
+    """The store could not write or read; the text says why. Nothing is lost by it."""
+
+
+class RefusalError(RuntimeError):
+    """This state must not be gone on with; one sentence for the operator. Ends the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What a `save` did: the offset it holds, its name, and its cost.
+
+    `digest` names the state by all its bits: two folds of the same prefix give the same one.
+    """
+
+    next_offset: int
+    name: str
+    digest: str
+    objects_written: int
+    bytes_written: int
+
+
+class Shelf:
+    """The snapshots of one partition.
+
+    `identity` says which cluster and topics the state belongs to; a snapshot of others is refused.
+    `note` is written beside it and never compared (the fingerprint of the machine).
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        partition: int,
+        identity: Mapping[str, Any],
+        note: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._store = store
+        self._partition = partition
+        self._identity = dict(identity)
+        self._note = dict(note or {})
+        self._present: set[str] = set()
+        self._manifests: dict[str, set[str]] = {}
+        self._streams: dict[str, dict[str, Any]] = {}
+        self.latest: str | None = None
+
+    @property
+    def stored(self) -> dict[str, int]:
+        """The streams of the newest manifest and the offset up to which each is stored."""
+        return {name: entry["next_offset"] for name, entry in self._streams.items()}
+
+    def load(self, build: Callable[[dict[str, Any], Streams], State]) -> State | None:
+        """The newest state that is whole, or None if there is none.
+
+        `build` makes it from state and streams; its `SnapshotError` counts as damage too.
+        """
+        objects = self._store.read(self._partition)
+        self._present = set(objects)
+        self._manifests, self._streams, self.latest = {}, {}, None
+        found: State | None = None
+        for name in sorted(
+            (name for name in objects if name.startswith("manifest.")), reverse=True
+        ):
+            try:
+                manifest = _read_manifest(name, objects)
+            except SnapshotError as error:
+                log.warning("partition %d: %s is not used: %s", self._partition, name, error)
+                continue
+            self._check_identity(manifest["identity"])
+            self._manifests[name] = _named(manifest)
+            if found is None:
+                found = self._try(name, manifest, objects, build)
+        return found
+
+    def _try(
+        self,
+        name: str,
+        manifest: dict[str, Any],
+        objects: Mapping[str, bytes],
+        build: Callable[[dict[str, Any], Streams], State],
+    ) -> State | None:
+        try:
+            streams = {
+                stream: _assemble(entry["objects"][0], objects)
+                for stream, entry in manifest["streams"].items()
+            }
+            state = build(manifest["state"], streams)
+        except SnapshotError as error:
+            log.warning("partition %d: %s is not used: %s", self._partition, name, error)
+            del self._manifests[name]
+            return None
+        self._streams, self.latest = manifest["streams"], name
+        return state
+
+    def save(self, next_offset: int, state: Mapping[str, Any], changed: Streams) -> Saved:
+        """Write what is new of a state, then its manifest, then remove what nobody names."""
+        fresh: dict[str, bytes] = {}
+        streams = {name: self._streams[name] for name in _names(state) if name not in changed}
+        for stream, snapshot in changed.items():
+            names = self._shelve(stream, snapshot, fresh)
+            offset = snapshot.manifest.get("stream", {}).get("next_offset", next_offset)
+            streams[stream] = {"next_offset": offset, "objects": names}
+        if fresh:
+            self._store.write(self._partition, fresh)
+            self._present |= fresh.keys()
+        manifest = {
+            "version": VERSION,
+            "next_offset": next_offset,
+            "identity": self._identity,
+            "note": self._note,
+            "state": dict(state),
+            "streams": {name: streams[name] for name in sorted(streams)},
+        }
+        data = json.dumps(manifest, separators=(",", ":"), allow_nan=False).encode()
+        name = f"manifest.{next_offset:020d}.{_hash(data)}"
+        self._store.write(self._partition, {name: data})
+        self._present.add(name)
+        self._manifests[name] = _named(manifest)
+        self._streams, self.latest = streams, name
+        self._prune()
+        written = sum(map(len, fresh.values())) + len(data)
+        bits = json.dumps([manifest["state"], manifest["streams"]], separators=(",", ":"))
+        return Saved(next_offset, name, _hash(bits.encode()), len(fresh) + 1, written)
+
+    def _shelve(self, stream: str, snapshot: Snapshot, fresh: dict[str, bytes]) -> list[str]:
+        """Names of a stream's objects, the blob first; those not present are put into `fresh`."""
+        rest = dict(snapshot.arrays)
+        parts = []
+        for prefix in _full_blocks(snapshot):
+            block = {name: rest.pop(name) for name in list(rest) if name.startswith(prefix)}
+            data = encode(Snapshot(block, {}))
+            parts.append(f"part.{_hash(data)}")
+            if parts[-1] not in self._present:
+                fresh[parts[-1]] = data
+        data = encode(Snapshot(rest, snapshot.manifest | {"parts": parts}))
+        blob = f"blob.{stream}.{_hash(data)}"
+        if blob not in self._present:
+            fresh[blob] = data
+        return [blob, *parts]
+
+    def _prune(self) -> None:
+        """Keep the last three manifests and what they name; the manifests go first."""
+        kept = sorted(self._manifests)[-KEPT:]
+        named = set(kept).union(*(self._manifests[name] for name in kept))
+        useless = self._present - named
+        manifests = {name for name in useless if name.startswith("manifest.")}
+        if manifests:
+            self._store.remove(self._partition, sorted(manifests))
+        if useless - manifests:
+            self._store.remove(self._partition, sorted(useless - manifests))
+        self._present -= useless
+        self._manifests = {name: self._manifests[name] for name in kept}
+
+    def _check_identity(self, found: Mapping[str, Any]) -> None:
+        for key, ours in self._identity.items():
+            if found.get(key) != ours:
+                raise RefusalError(
+                    f"the snapshots of partition {self._partition} belong to another {key} "
+                    f"({found.get(key)}, not {ours}): use the old one, another prefix, or an "
+                    f"empty snapshot store"
+                )
+
+
+def _names(state: Mapping[str, Any]) -> list[str]:
+    return [name for name, _ in state["streams"]]
+
+
+def _named(manifest: Mapping[str, Any]) -> set[str]:
+    return {name for entry in manifest["streams"].values() for name in entry["objects"]}
+
+
+def _full_blocks(snapshot: Snapshot) -> list[str]:
+    """Prefixes of the blocks that will not be written again, in the order of their names."""
+    ending = "id_lengths"
+    return [
+        name.removesuffix(ending)
+        for name in sorted(snapshot.arrays)
+        if name.startswith(_BLOCKS)
+        and name.endswith("/" + ending)
+        and len(snapshot.arrays[name]) == BLOCK_STEPS
+    ]
+
+
+def _read_manifest(name: str, objects: Mapping[str, bytes]) -> dict[str, Any]:
+    manifest = json.loads(_fetch(name, objects))
+    if manifest["version"] > VERSION:
+        raise RefusalError(
+            f"{name} has format {manifest['version']} and this version reads up to {VERSION}: "
+            f"upgrade before going on"
+        )
+    return dict(manifest)
+
+
+def _assemble(blob: str, objects: Mapping[str, bytes]) -> Snapshot:
+    main = decode(_fetch(blob, objects))
+    parts = main.manifest.pop("parts")
+    for part in parts:
+        main.arrays.update(decode(_fetch(part, objects)).arrays)
+    return main
+
+
+def _fetch(name: str, objects: Mapping[str, bytes]) -> bytes:
+    """The bytes of an object, checked against the hash in its name."""
+    try:
+        data = objects[name]
+    except (KeyError, OSError):
+        raise SnapshotError(f"{name} is missing") from None
+    if _hash(data) != name.rpartition(".")[2]:
+        raise SnapshotError(f"{name} is damaged: its checksum does not match")
+    return data
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,90 @@
+"""Snapshots in a directory: one folder per partition, one file per object.
+
+A file appears whole or not at all: written beside its name, synced, renamed, and the folder synced.
+For the embedded broker and for workers that share a machine or a volume.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from pipeline.snapshots import StoreError
+
+UNFINISHED = ".unfinished"
+
+
+class DirectoryStore:
+    """Objects as files below `root`."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def read(self, partition: int) -> Mapping[str, bytes]:
+        """The files of a partition; each is read when it is asked for."""
+        return _Folder(self._folder(partition))
+
+    def write(self, partition: int, objects: Mapping[str, bytes]) -> None:
+        """Write files; synced on return. Two writers of one name write the same bytes."""
+        folder = self._folder(partition)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, data in objects.items():
+                _write(folder / name, data)
+            _sync_folder(folder)
+        except OSError as error:
+            raise StoreError(f"cannot write snapshots to {folder}: {error.strerror}") from error
+
+    def remove(self, partition: int, names: Iterable[str]) -> None:
+        """Unlink files."""
+        folder = self._folder(partition)
+        try:
+            for name in names:
+                (folder / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise StoreError(f"cannot tidy snapshots in {folder}: {error.strerror}") from error
+
+    def _folder(self, partition: int) -> Path:
+        return self._root / str(partition)
+
+
+class _Folder(Mapping[str, bytes]):
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        listed = os.listdir(folder) if folder.is_dir() else []
+        self._names = frozenset(name for name in listed if not name.endswith(UNFINISHED))
+
+    def __getitem__(self, name: str) -> bytes:
+        if name not in self._names:
+            raise KeyError(name)
+        return (self._folder / name).read_bytes()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def _write(path: Path, data: bytes) -> None:
+    beside = path.with_name(f"{path.name}.{os.getpid()}{UNFINISHED}")
+    try:
+        with beside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.rename(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,132 @@
+"""What the fold keeps of one stream: its learner, and the bytes of labels that are held.
+
+A held label may become a dead letter much later, and a dead letter carries the original bytes; the
+learner keeps only ids and values, so the bytes are kept here. Bounded by `early_max`.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dtgol_core.config import Config, ConfigError
+from dtgol_core.learner import Learner
+from dtgol_core.state import Snapshot, SnapshotError, pack_ids, unpack_ids
+from pipeline.rules import FOLD_VERSION
+from topics.headers import Header
+
+_HELD = "held/"
+_OWN = "stream"
+
+
+class Held(NamedTuple):
+    """A label that came before its features, as it was on its topic."""
+
+    offset: int
+    key: bytes
+    value: bytes
+    headers: tuple[Header, ...]
+
+
+class StreamState:
+    """One stream of one partition. `next_offset` is one past the last record that changed it."""
+
+    def __init__(self, config: Config) -> None:
+        self.learner = Learner(config)
+        self.held: dict[str, Held] = {}
+        self.next_offset = 0
+        self.touched_ms = 0
+        self.model = _model(config)
+
+    def release(self, ids: Iterable[str]) -> list[Held]:
+        """Take out held labels that were given up."""
+        return [self.held.pop(id) for id in ids if id in self.held]
+
+    def adopt(self, config: Config) -> None:
+        """Go on with other settings, none of which shape the state."""
+        self.learner = Learner.restore(config, self.learner.snapshot())
+        self.model = _model(config)
+
+    def snapshot(self) -> Snapshot:
+        """The learner's snapshot with the held labels and the offset added."""
+        snapshot = self.learner.snapshot()
+        held = self.held
+        text, lengths = pack_ids(list(held))
+        snapshot.arrays[_HELD + "id_text"] = text
+        snapshot.arrays[_HELD + "id_lengths"] = lengths
+        snapshot.arrays[_HELD + "offset"] = np.array(
+            [label.offset for label in held.values()], dtype=np.int64
+        )
+        columns = {
+            "key": [label.key for label in held.values()],
+            "value": [label.value for label in held.values()],
+            "headers": [_pack_headers(label.headers) for label in held.values()],
+        }
+        for name, texts in columns.items():
+            snapshot.arrays[f"{_HELD}{name}"] = np.frombuffer(b"".join(texts), dtype=np.uint8)
+            snapshot.arrays[f"{_HELD}{name}_lengths"] = np.array(
+                [len(each) for each in texts], dtype=np.int64
+            )
+        snapshot.manifest[_OWN] = {"next_offset": self.next_offset, "touched_ms": self.touched_ms}
+        return snapshot
+
+    @staticmethod
+    def restore(snapshot: Snapshot) -> StreamState:
+        """The stream that `snapshot` described, with the settings it was made with."""
+        try:
+            config = Config.read(snapshot.manifest["config"])
+            state = StreamState(config)
+            own = snapshot.manifest[_OWN]
+            state.next_offset, state.touched_ms = own["next_offset"], own["touched_ms"]
+            state.held = _unpack_held(snapshot)
+        except (ConfigError, KeyError, TypeError, ValueError) as error:
+            raise SnapshotError(f"the snapshot of a stream is damaged: {error!r}") from error
+        state.learner = Learner.restore(config, snapshot)
+        return state
+
+
+def _model(config: Config) -> str:
+    return f"{FOLD_VERSION}-{config.digest()}"
+
+
+def _unpack_held(snapshot: Snapshot) -> dict[str, Held]:
+    arrays = {
+        name.removeprefix(_HELD): array
+        for name, array in snapshot.arrays.items()
+        if name.startswith(_HELD)
+    }
+    ids = unpack_ids(arrays["id_text"], arrays["id_lengths"])
+    labels = [
+        Held(offset, key, value, _unpack_headers(headers))
+        for offset, key, value, headers in zip(
+            arrays["offset"].tolist(),
+            _split(arrays["key"], arrays["key_lengths"]),
+            _split(arrays["value"], arrays["value_lengths"]),
+            _split(arrays["headers"], arrays["headers_lengths"]),
+            strict=True,
+        )
+    ]
+    return dict(zip(ids, labels, strict=True))
+
+
+def _split(data: Any, lengths: Any) -> list[bytes]:
+    raw = data.tobytes()
+    ends = np.cumsum(lengths).tolist()
+    return [raw[end - length : end] for end, length in zip(ends, lengths.tolist(), strict=True)]
+
+
+def _pack_headers(headers: Sequence[Header]) -> bytes:
+    plain = [
+        [name, None if value is None else b64encode(value).decode()] for name, value in headers
+    ]
+    return json.dumps(plain, separators=(",", ":")).encode()
+
+
+def _unpack_headers(packed: bytes) -> tuple[Header, ...]:
+    return tuple(
+        (name, None if value is None else b64decode(value)) for name, value in json.loads(packed)
+    )

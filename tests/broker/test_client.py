@@ -1,0 +1,163 @@
+"""The Python client against a broker: what is sent can be read, once, and only when committed."""
+
+from pathlib import Path
+
+import orjson
+import pytest
+from confluent_kafka import Producer
+
+from pipeline.brokers import Broker
+from pipeline.client import (
+    ClusterError,
+    FeatureProducer,
+    LabelProducer,
+    PredictionConsumer,
+    RefusedError,
+)
+from pipeline.reading import Tail
+from tests.broker.conftest import MakeTopics
+from topics.partitioner import partition_for
+from topics.predictions import Prediction
+
+EXAMPLE = Path(__file__).parents[2] / "topics" / "examples" / "predictions.json"
+LIMIT_S = 30.0
+
+
+def answer(offset: int) -> bytes:
+    said = orjson.loads(EXAMPLE.read_bytes())
+    return orjson.dumps(said | {"id": f"i{offset}", "at": said["at"] | {"offset": offset}})
+
+
+def write_answers(broker: Broker, prefix: str, offsets: list[int]) -> None:
+    producer = Producer(broker.config)
+    for offset in offsets:
+        producer.produce(f"{prefix}predictions", answer(offset), b"k")
+    assert producer.flush(LIMIT_S) == 0
+
+
+def take(consumer: PredictionConsumer, count: int) -> list[Prediction]:
+    taken: list[Prediction] = []
+    while len(taken) < count:
+        prediction = consumer.poll(LIMIT_S)
+        assert prediction is not None, f"only {len(taken)} of {count} came"
+        taken.append(prediction)
+    return taken
+
+
+def test_features_and_labels_of_one_key_meet_in_javas_partition(
+    broker: Broker, prefix: str, make_topics: MakeTopics
+) -> None:
+    names = make_topics({"features": 4, "labels": 4})
+    keys = [f"patient-{n}" for n in range(12)]
+    with (
+        FeatureProducer(broker.config, prefix=prefix) as features,
+        LabelProducer(broker.config, prefix=prefix) as labels,
+    ):
+        for key in keys:
+            features.send(key, {"a": 1, "gone": None}, key=key)
+            labels.send(key, True, key=key)
+    with Tail(broker.config, names) as tail:
+        messages = list(tail.catch_up(LIMIT_S))
+    assert len(messages) == 24
+    for message in messages:
+        raw = message.key()
+        assert raw is not None
+        assert message.partition() == partition_for(raw, 4)
+
+
+def test_a_refused_record_never_reaches_the_topic(
+    broker: Broker, prefix: str, make_topics: MakeTopics
+) -> None:
+    names = make_topics({"features": 4, "labels": 4})
+    with FeatureProducer(broker.config, prefix=prefix) as features:
+        with pytest.raises(RefusedError, match="nested-value"):
+            features.send("a", {"a": {}})
+        features.send("b", {})
+    with Tail(broker.config, names) as tail:
+        (message,) = tail.catch_up(LIMIT_S)
+    assert orjson.loads(message.value() or b"")["id"] == "b"
+
+
+def test_a_missing_topic_is_not_created(broker: Broker, prefix: str) -> None:
+    for _ in range(2):
+        with pytest.raises(ClusterError, match="run: dtgol topics apply"):
+            FeatureProducer(broker.config, prefix=prefix)
+        with pytest.raises(ClusterError, match="run: dtgol topics apply"):
+            PredictionConsumer(broker.config, prefix=prefix)
+
+
+def test_predictions_without_a_group_each_once(
+    broker: Broker, prefix: str, make_topics: MakeTopics
+) -> None:
+    make_topics({"predictions": 4})
+    write_answers(broker, prefix, [0, 1, 2, 1, 2, 3])
+    with PredictionConsumer(broker.config, prefix=prefix, from_beginning=True) as consumer:
+        assert [said.id for said in take(consumer, 4)] == ["i0", "i1", "i2", "i3"]
+        assert consumer.poll(0.5) is None
+        assert consumer.unreadable == 0
+
+
+def test_from_the_end_only_what_comes_after(
+    broker: Broker, prefix: str, make_topics: MakeTopics
+) -> None:
+    make_topics({"predictions": 4})
+    write_answers(broker, prefix, [0, 1])
+    with PredictionConsumer(broker.config, prefix=prefix) as consumer:
+        write_answers(broker, prefix, [2])
+        assert [said.id for said in take(consumer, 1)] == ["i2"]
+
+
+def test_what_is_no_prediction_is_skipped_and_counted(
+    broker: Broker, prefix: str, make_topics: MakeTopics
+) -> None:
+    make_topics({"predictions": 4})
+    producer = Producer(broker.config)
+    producer.produce(f"{prefix}predictions", b"{}", b"k")
+    assert producer.flush(LIMIT_S) == 0
+    write_answers(broker, prefix, [0])
+    with PredictionConsumer(broker.config, prefix=prefix, from_beginning=True) as consumer:
+        take(consumer, 1)
+        assert consumer.unreadable == 1
+
+
+def test_a_group_goes_on_where_it_stopped(
+    real_broker: Broker, prefix: str, make_topics: MakeTopics
+) -> None:
+    make_topics({"predictions": 4})
+    write_answers(real_broker, prefix, [0, 1, 2, 3])
+    group = f"{prefix}readers"
+    options = {"prefix": prefix, "group": group, "from_beginning": True}
+    with PredictionConsumer(real_broker.config, **options) as consumer:  # type: ignore[arg-type]
+        assert [said.id for said in take(consumer, 2)] == ["i0", "i1"]
+    with PredictionConsumer(real_broker.config, **options) as consumer:  # type: ignore[arg-type]
+        assert [said.id for said in take(consumer, 2)] == ["i2", "i3"]
+
+
+def test_a_prediction_not_yet_handled_comes_again(
+    real_broker: Broker, prefix: str, make_topics: MakeTopics
+) -> None:
+    make_topics({"predictions": 4})
+    write_answers(real_broker, prefix, [0, 1])
+    options = {"prefix": prefix, "group": f"{prefix}readers", "from_beginning": True}
+    with (
+        pytest.raises(ZeroDivisionError),
+        PredictionConsumer(real_broker.config, **options) as consumer,  # type: ignore[arg-type]
+    ):
+        _ = 1 // (len(take(consumer, 2)) - 2)
+    with PredictionConsumer(real_broker.config, **options) as consumer:  # type: ignore[arg-type]
+        assert [said.id for said in take(consumer, 1)] == ["i1"]
+
+
+def test_an_aborted_transaction_is_never_read(
+    real_broker: Broker, prefix: str, make_topics: MakeTopics
+) -> None:
+    make_topics({"predictions": 4})
+    producer = Producer({**real_broker.config, "transactional.id": f"{prefix}tx"})
+    producer.init_transactions(LIMIT_S)
+    for offset, end in ((0, producer.abort_transaction), (1, producer.commit_transaction)):
+        producer.begin_transaction()
+        producer.produce(f"{prefix}predictions", answer(offset), b"k")
+        producer.flush(LIMIT_S)
+        end(LIMIT_S)
+    with PredictionConsumer(real_broker.config, prefix=prefix, from_beginning=True) as consumer:
+        assert [said.id for said in take(consumer, 1)] == ["i1"]
