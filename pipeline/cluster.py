@@ -68,7 +68,7 @@ def look(client: Mapping[str, Any], settings: Settings, topics: Sequence[str]) -
     if mismatch:
         raise RefusalError(mismatch)
     together = next(counts[name] for name in topics if name in TOGETHER)
-    has_ids = known.controller_id >= 0  # the embedded cluster has neither
+    has_ids = known.controller_id in known.brokers  # the embedded cluster has neither
     ids = _topic_ids(admin, list(names.values())) if has_ids else {}
     by_name = {name: ids.get(full) or full for name, full in names.items()}
     return Cluster(str(known.cluster_id or "unknown"), together, counts, by_name)

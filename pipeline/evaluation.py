@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dtgol_core.losses import log_loss
 from dtgol_core.scoring import Scoreboard
 from dtgol_core.state import Snapshot, SnapshotError, pack_ids, unpack_ids
-from dtgol_core.losses import log_loss
 from topics.labels import Label
 from topics.predictions import Identity, Prediction
 from topics.scores import Score

@@ -53,7 +53,7 @@ def make_app(settings: Settings, security: Security, role: str) -> Any:
         topic_allow_declare=False,
         topic_disable_leader=True,
         web_enabled=False,
-        datadir=tempfile.mkdtemp(prefix="dtgol-faust-"),  # nothing is kept there
+        datadir=os.path.join(tempfile.gettempdir(), "dtgol-faust"),  # nothing is kept there
     )
     return steady(app)
 

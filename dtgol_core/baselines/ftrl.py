@@ -12,7 +12,7 @@ from dtgol_core.baselines.base import sigmoid
 from dtgol_core.types import FloatArray
 
 ERROR_SHARE = 0.005
-"""Weight of the error rate in the decay: 0.005 to 0.05 in the public code, set per data set. Of five
+"""Weight of the error rate in the decay; the public code sets 0.005 to 0.05 per data set. Of five
 weights and the five decays of the public code this pair did best on the odd streams."""
 WARM_UP = 30
 
