@@ -1,137 +1,121 @@
-"""Predictions for Python users: `PredictionConsumer`, which `pipeline.client` hands on.
+"""What goes into the fold and what comes out of it: journal records, predictions, dead letters.
 
-Read committed. Without a group nothing is committed and nobody is disturbed; with one, at least
-once: a prediction counts as handled when the next one is asked for. Copies of an answer that a
-restarted worker sent again are left out.
+Values and their making; no state. Every byte of an output comes from the journal.
 """
 
-import contextlib
-import logging
-import time
-from collections.abc import Iterator
-from types import TracebackType
-from typing import Self
+from __future__ import annotations
 
-from confluent_kafka import KafkaException, Message, TopicPartition
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
-from pipeline.reading import is_news, offset_range, open_consumer, partition_counts
-from pipeline.sending import ClientSettings, ClusterError
-from topics.catalog import topic_name
-from topics.codec import read_prediction
-from topics.predictions import Prediction
-from topics.refusals import Rejection
-
-log = logging.getLogger(__name__)
-
-POLL_S = 1.0
+from dtgol_core.types import Forecast
+from pipeline.streamstate import Held
+from topics.codec import write_prediction
+from topics.deadletters import DETAIL_CHARS_MAX, DeadLetter, FoldReason
+from topics.features import Features
+from topics.headers import Header, foreign, write_headers
+from topics.journal import NO_OFFSET, Kind, Source
+from topics.predictions import Contribution, Identity, Prediction
 
 
-class PredictionConsumer:
-    """Typed predictions as they come, each answer once; read committed. A context manager.
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which journal partition is folded, and the names of its two sources."""
 
-    Without a group: every partition, from the beginning or the end, nothing committed. With one:
-    shared among the group's members, and going on where it stopped; a prediction counts as
-    handled when the next one is asked for, so after a crash the last one comes again.
+    journal_id: str
+    journal: str
+    partition: int
+    features: str
+    labels: str
 
-    >>> with PredictionConsumer({"bootstrap.servers": "localhost:9092"}) as said:  # doctest: +SKIP
-    ...     for prediction in said:
-    ...         act_on(prediction.id, prediction.p)
-    """
 
-    def __init__(
-        self,
-        client: ClientSettings,
-        *,
-        prefix: str = "",
-        group: str | None = None,
-        from_beginning: bool = False,
-    ) -> None:
-        self._topic = topic_name(prefix, "predictions")
-        self._group = group
-        self._handled: Message | None = None
-        self._marks: dict[tuple[str, int], int] = {}
-        self.unreadable = 0
-        """Records that were no predictions: skipped, and logged without their content."""
-        settings: dict[str, str | bool] = {
-            "enable.partition.eof": False,
-            "auto.offset.reset": "earliest" if from_beginning else "latest",
-        }
-        if group is not None:
-            shared = {"enable.auto.commit": True, "enable.auto.offset.store": False}
-            settings |= {"group.id": group, **shared}
-        self._consumer = open_consumer(client, settings)
-        try:
-            self._start(from_beginning)
-        except BaseException:
-            self._consumer.close()
-            raise
+class JournalRecord(NamedTuple):
+    """One record as it stands in the journal; the timestamp is that of its append."""
 
-    def __enter__(self) -> Self:
-        return self
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Header]
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            self._settle()
-        self._consumer.close()
 
-    def __iter__(self) -> Iterator[Prediction]:
-        """Predictions without end; leave the loop to stop."""
-        while True:
-            prediction = self.poll(POLL_S)
-            if prediction is not None:
-                yield prediction
+class Output(NamedTuple):
+    """One record to be written."""
 
-    def poll(self, timeout_s: float) -> Prediction | None:
-        """The next prediction, or None if there is none in time."""
-        self._settle()
-        until = time.monotonic() + timeout_s
-        while True:
-            message = self._consumer.poll(max(0.0, until - time.monotonic()))
-            prediction = None if message is None else self._read(message)
-            if prediction is not None or time.monotonic() >= until:
-                return prediction
+    topic: Literal["predictions", "dead-letters"]
+    key: bytes | None
+    value: bytes | None
+    headers: list[Header]
 
-    def _start(self, from_beginning: bool) -> None:
-        counts = partition_counts(self._consumer)
-        if self._topic not in counts:
-            raise ClusterError(f"the cluster has no topic {self._topic}; run: dtgol topics apply")
-        if self._group is not None:
-            self._consumer.subscribe([self._topic])
-            return
-        # The places are fixed now: what is predicted after this line will be read.
-        places = []
-        for partition in range(counts[self._topic]):
-            first, end = offset_range(self._consumer, self._topic, partition)
-            places.append(TopicPartition(self._topic, partition, first if from_beginning else end))
-        self._consumer.assign(places)
 
-    def _settle(self) -> None:
-        """Note that the prediction given out last has been handled."""
-        if self._handled is not None and self._group is not None:
-            # After a rebalance the partition may be another member's, who will give it out again.
-            with contextlib.suppress(KafkaException):
-                self._consumer.store_offsets(message=self._handled)
-        self._handled = None
+class Letter(NamedTuple):
+    """A record that may become a dead letter: its bytes, and where it came from."""
 
-    def _read(self, message: Message) -> Prediction | None:
-        if is_news(message):
-            return None
-        prediction = read_prediction(message.value())
-        if isinstance(prediction, Rejection):
-            self.unreadable += 1
-            where = f"{message.topic()}[{message.partition()}]@{message.offset()}"
-            log.warning("no prediction at %s: %s", where, prediction.reason)
-            return None
-        # A writer begins at or before the first answer that is not stored, so the first copies
-        # of all answers are in order: whatever is not beyond the mark is a copy.
-        journal = prediction.at.journal, prediction.at.partition
-        if prediction.at.offset <= self._marks.get(journal, -1):
-            return None
-        self._marks[journal] = prediction.at.offset
-        self._handled = message
-        return prediction
+    record: JournalRecord
+    source: Source
+
+    def write(self, reason: str, detail: str) -> Output:
+        """The dead letter, with the original's key, bytes and headers."""
+        source = self.source
+        cut = detail[:DETAIL_CHARS_MAX]
+        letter = DeadLetter(source.topic, source.partition, source.offset, reason, cut)
+        headers = [*foreign(self.record.headers), *write_headers(letter)]
+        return Output("dead-letters", self.record.key, self.record.value, headers)
+
+
+def stray(place: Place, record: JournalRecord) -> Letter:
+    """A journal record that is no copy: its letter names the journal itself."""
+    source = Source(
+        kind=Kind.COPY,
+        topic=place.journal,
+        topic_id=place.journal_id,
+        partition=place.partition,
+        offset=record.offset,
+        prev=NO_OFFSET,
+        timestamp_ms=record.timestamp_ms,
+    )
+    return Letter(record, source)
+
+
+def orphan(place: Place, held: Held) -> Output:
+    """The dead letter of a label whose features never came."""
+    letter = DeadLetter(
+        place.labels,
+        place.partition,
+        held.offset,
+        FoldReason.LABEL_ORPHAN,
+        "its features did not come while it was held",
+    )
+    headers = [*held.headers, *write_headers(letter)]
+    return Output("dead-letters", held.key, held.value, headers)
+
+
+def answer(
+    place: Place, record: JournalRecord, features: Features, forecast: Forecast, model: str
+) -> Output:
+    """The prediction, under the key of the features and with the producer's headers."""
+    prediction = Prediction(
+        stream=features.stream,
+        id=features.id,
+        step=forecast.step,
+        model=model,
+        at=Identity(place.journal_id, place.partition, record.offset),
+        ts=features.ts,
+        p=float(forecast.p),
+        label=forecast.label,
+        naive=float(forecast.naive),
+        latent_weight=float(forecast.latent_weight),
+        latent_persistent=float(forecast.latent_persistent),
+        latent_transient=float(forecast.latent_transient),
+        original_persistent=float(forecast.original_persistent),
+        original_transient=float(forecast.original_transient),
+        labels_learnt=forecast.labels_learnt,
+        unverified=forecast.unverified,
+        observed_share=float(forecast.observed_share),
+        uncertainty=float(forecast.uncertainty),
+        repeat=forecast.repeat,
+        why=tuple(Contribution(why.feature, float(why.log_odds)) for why in forecast.why),
+    )
+    value = write_prediction(prediction)
+    return Output("predictions", record.key, value, foreign(record.headers))

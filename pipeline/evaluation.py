@@ -61,6 +61,39 @@ class Instance:
     offsets: list[int] = field(default_factory=list)
 
 
+class Cut(NamedTuple):
+    """Copies of the state between two records."""
+
+    state: dict[str, Any]
+    boards: dict[str, Any]
+    said: list[tuple[int, Said]]
+    known: list[tuple[Key, tuple[int, int, int]]]
+
+    def snapshot(self) -> tuple[dict[str, Any], dict[str, Snapshot]]:
+        """State and its one blob."""
+        return self.state, {"pairs": Snapshot(self._arrays(), {"boards": self.boards})}
+
+    def _arrays(self) -> dict[str, Any]:
+        said, known = sorted(self.said), sorted(self.known)
+        texts = {
+            "said_stream": [each.key[0] for _, each in said],
+            "said_id": [each.key[1] for _, each in said],
+            "said_model": [each.model for _, each in said],
+            "known_stream": [key[0] for key, _ in known],
+            "known_id": [key[1] for key, _ in known],
+        }
+        arrays: dict[str, Any] = {}
+        for name, column in texts.items():
+            arrays[name + "_text"], arrays[name + "_lengths"] = pack_ids(column)
+        numbers = [(offset, each.step, each.ts) for offset, each in said]
+        arrays["said"] = np.array(numbers, dtype=np.int64).reshape(-1, 3)
+        told = [(each.p, each.naive) for _, each in said]
+        arrays["told"] = np.array(told, dtype=np.float64).reshape(-1, 2)
+        truth = [each for _, each in known]
+        arrays["truth"] = np.array(truth, dtype=np.int64).reshape(-1, 3)
+        return arrays
+
+
 class Evaluation:
     """The state of one partition."""
 
@@ -185,42 +218,25 @@ class Evaluation:
         """Predictions without a label."""
         return sum(self.instances[said.key].y is None for said in self.said.values())
 
-    def snapshot(self) -> tuple[dict[str, Any], dict[str, Snapshot]]:
-        """State and its one blob; equal for equal sets of records, whatever their order."""
-        order = sum(self.next_offsets.values())
+    def cut(self) -> Cut:
+        """The state as it is now, copied quickly; `Cut.snapshot` does the work, in any thread."""
         state = {
             "version": STATE_VERSION,
             "next_offsets": dict(self.next_offsets),
             "floor": self.floor,
             "counts": dict(sorted(self.counts.items())),
-            "streams": [["pairs", order]],
+            "streams": [["pairs", sum(self.next_offsets.values())]],
         }
         boards = {stream: board.snapshot() for stream, board in sorted(self.boards.items())}
-        return state, {"pairs": Snapshot(self._arrays(), {"boards": boards})}
-
-    def _arrays(self) -> dict[str, Any]:
-        said = sorted(self.said.items())
-        known = sorted(self.instances.items())
-        texts = {
-            "said_stream": [each.key[0] for _, each in said],
-            "said_id": [each.key[1] for _, each in said],
-            "said_model": [each.model for _, each in said],
-            "known_stream": [key[0] for key, _ in known],
-            "known_id": [key[1] for key, _ in known],
-        }
-        arrays: dict[str, Any] = {}
-        for name, column in texts.items():
-            arrays[name + "_text"], arrays[name + "_lengths"] = pack_ids(column)
-        numbers = [(offset, each.step, each.ts) for offset, each in said]
-        arrays["said"] = np.array(numbers, dtype=np.int64).reshape(-1, 3)
-        told = [(each.p, each.naive) for _, each in said]
-        arrays["told"] = np.array(told, dtype=np.float64).reshape(-1, 2)
-        truth = [
-            (-1 if each.y is None else each.y, each.label_ts, each.label_offset)
-            for _, each in known
+        known = [
+            (key, (-1 if each.y is None else each.y, each.label_ts, each.label_offset))
+            for key, each in self.instances.items()
         ]
-        arrays["truth"] = np.array(truth, dtype=np.int64).reshape(-1, 3)
-        return arrays
+        return Cut(state, boards, list(self.said.items()), known)
+
+    def snapshot(self) -> tuple[dict[str, Any], dict[str, Snapshot]]:
+        """State and its one blob; equal for equal sets of records, whatever their order."""
+        return self.cut().snapshot()
 
     @staticmethod
     def restore(

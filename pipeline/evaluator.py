@@ -79,6 +79,9 @@ class Evaluator:
         )
 
     async def _evaluator(self, stream: Any) -> None:
+        await guarded(self._feed(stream))
+
+    async def _feed(self, stream: Any) -> None:
         async for messages in bursts(self.app, stream):
             for message in messages:
                 if message.partition in self.booths:
@@ -124,7 +127,8 @@ class Evaluator:
     async def _closing(self, _: Any, **__: Any) -> None:
         """An orderly end: stop, a last snapshot of every partition."""
         tasks = [task for _, task in self.booths.values()]
-        for task in tasks:
+        for booth, task in self.booths.values():
+            booth.stop_reading()
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for partition, (booth, _) in self.booths.items():

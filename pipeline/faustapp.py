@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import faust
 from aiokafka.structs import TopicPartition
+from confluent_kafka import KafkaException
 from faust.types import TP
 
 from dtgol_core.config import ConfigError
@@ -97,7 +98,7 @@ def committed(app: Any, topic: str, partition: int) -> int:
 def lost_before(app: Any, message: Any, received: int) -> bool:
     """Whether Faust fetched a record between the last one received and this one, and lost it."""
     before = app.consumer.before(TP(message.topic, message.partition), message.offset)
-    return before is not None and received < before < message.offset
+    return bool(received < before < message.offset)
 
 
 def progress(app: Any, topic: str, partition: int) -> tuple[int, int] | None:
@@ -176,6 +177,8 @@ async def guarded(work: Coroutine[Any, Any, None]) -> None:
         end(REFUSED, str(refusal))
     except DeliveryError as failure:
         end(FAILED, str(failure))
+    except KafkaException as failure:
+        end(FAILED, f"the cluster did not do as it was asked: {failure.args[0].str()}")
     except Exception:
         log.exception("this is a bug")
         end(FAILED, "ended by a bug; nothing is lost, see the trace above")

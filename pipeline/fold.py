@@ -15,57 +15,29 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 from dtgol_core.config import ConfigError
 from dtgol_core.state import Snapshot, SnapshotError
 from dtgol_core.state import digest as state_digest
-from dtgol_core.types import Forecast, LabelOutcome
+from dtgol_core.types import LabelOutcome
 from dtgol_core.types import Rejection as LearnerRejection
+from pipeline.answers import JournalRecord, Letter, Output, Place, answer, orphan, stray
 from pipeline.rules import FOLD_VERSION, Rules
 from pipeline.streamstate import Held, StreamState
-from topics.codec import read_features, read_label, write_prediction
-from topics.deadletters import DETAIL_CHARS_MAX, DeadLetter, FoldReason
+from topics.codec import read_features, read_label
+from topics.deadletters import FoldReason
 from topics.features import Features
-from topics.headers import Header, foreign, read_headers, write_headers
+from topics.headers import foreign, read_headers
 from topics.journal import NO_OFFSET, ConfigChange, Kind, Reset, Skip, Source, read_control
 from topics.labels import Label
-from topics.predictions import Contribution, Identity, Prediction
 from topics.refusals import Reason, Rejection
 
+__all__ = ["Fold", "FoldSnapshot", "JournalRecord", "Output", "Place"]
+
 STATE_VERSION = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Which journal partition is folded, and the names of its two sources."""
-
-    journal_id: str
-    journal: str
-    partition: int
-    features: str
-    labels: str
-
-
-class JournalRecord(NamedTuple):
-    """One record as it stands in the journal; the timestamp is that of its append."""
-
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[Header]
-
-
-class Output(NamedTuple):
-    """One record to be written."""
-
-    topic: Literal["predictions", "dead-letters"]
-    key: bytes | None
-    value: bytes | None
-    headers: list[Header]
 
 
 class FoldSnapshot(NamedTuple):
@@ -142,7 +114,7 @@ class Fold:
         self.counts[f"records/{source.kind}"] += 1
         if source.kind is Kind.STUB:
             return []
-        letter = _Letter(record, source)
+        letter = Letter(record, source)
         rules = self.rules
         if source.topic == self.place.features:
             features = read_features(
@@ -160,7 +132,7 @@ class Fold:
             return self._learn(letter, label)
         return [self._refuse("records", letter, Reason.BAD_HEADERS, "dtgol-topic: unknown source")]
 
-    def _observe(self, letter: _Letter, features: Features) -> list[Output]:
+    def _observe(self, letter: Letter, features: Features) -> list[Output]:
         event_ms = self._hear(letter.record, features.ts, features.unknown)
         stream = self._enter(features.stream, letter.record.offset)
         if stream is None:
@@ -176,11 +148,11 @@ class Fold:
             stream.held.pop(features.id, None)
         self.counts["labels/learnt"] += len(forecast.learnt)
         self.counts["instances/expired"] += len(forecast.expired)
-        outputs = [self._answer(letter.record, features, forecast, stream.model)]
+        outputs = [answer(self.place, letter.record, features, forecast, stream.model)]
         outputs += self._give_up(stream.release(forecast.orphans))
         return outputs + self._evict()
 
-    def _learn(self, letter: _Letter, label: Label) -> list[Output]:
+    def _learn(self, letter: Letter, label: Label) -> list[Output]:
         record = letter.record
         event_ms = self._hear(record, label.ts, label.unknown)
         stream = self._enter(label.stream, record.offset)
@@ -243,55 +215,16 @@ class Fold:
         limit = self.rules.streams_max
         return FoldReason.TOO_MANY_STREAMS, f"stream: new, and the partition may have {limit}"
 
-    def _answer(
-        self, record: JournalRecord, features: Features, forecast: Forecast, model: str
-    ) -> Output:
-        prediction = Prediction(
-            stream=features.stream,
-            id=features.id,
-            step=forecast.step,
-            model=model,
-            at=Identity(self.place.journal_id, self.place.partition, record.offset),
-            ts=features.ts,
-            p=float(forecast.p),
-            label=forecast.label,
-            naive=float(forecast.naive),
-            latent_weight=float(forecast.latent_weight),
-            latent_persistent=float(forecast.latent_persistent),
-            latent_transient=float(forecast.latent_transient),
-            original_persistent=float(forecast.original_persistent),
-            original_transient=float(forecast.original_transient),
-            labels_learnt=forecast.labels_learnt,
-            unverified=forecast.unverified,
-            observed_share=float(forecast.observed_share),
-            uncertainty=float(forecast.uncertainty),
-            repeat=forecast.repeat,
-            why=tuple(Contribution(why.feature, float(why.log_odds)) for why in forecast.why),
-        )
-        value = write_prediction(prediction)
-        return Output("predictions", record.key, value, foreign(record.headers))
-
-    def _refuse(self, what: str, letter: _Letter, reason: str, detail: str) -> Output:
+    def _refuse(self, what: str, letter: Letter, reason: str, detail: str) -> Output:
         self.counts[f"{what}/refused"] += 1
         self.counts[f"refusals/{reason}"] += 1
         return letter.write(reason, detail)
 
-    def _give_up(self, labels: Iterable[Held]) -> list[Output]:
+    def _give_up(self, labels: list[Held]) -> list[Output]:
         """Held labels whose features never came, with their original bytes."""
-        outputs = []
-        for held in labels:
-            self.counts[f"refusals/{FoldReason.LABEL_ORPHAN}"] += 1
-            detail = "its features did not come while it was held"
-            letter = DeadLetter(
-                self.place.labels,
-                self.place.partition,
-                held.offset,
-                FoldReason.LABEL_ORPHAN,
-                detail,
-            )
-            headers = [*held.headers, *write_headers(letter)]
-            outputs.append(Output("dead-letters", held.key, held.value, headers))
-        return outputs
+        if labels:
+            self.counts[f"refusals/{FoldReason.LABEL_ORPHAN}"] += len(labels)
+        return [orphan(self.place, held) for held in labels]
 
     def _control(self, record: JournalRecord) -> list[Output]:
         """A decision: other rules, a stream that starts anew; anything else is refused."""
@@ -305,13 +238,13 @@ class Fold:
             self.counts["records/skip"] += 1
             return []
         detail = control.detail if isinstance(control, Rejection) else "dtgol-kind: no such record"
-        return [self._refuse("records", self._stray(record), Reason.BAD_HEADERS, detail)]
+        return [self._refuse("records", stray(self.place, record), Reason.BAD_HEADERS, detail)]
 
     def _change(self, record: JournalRecord, change: ConfigChange) -> list[Output]:
         try:
             rules = Rules.read(change.config)
         except ConfigError as error:
-            letter = self._stray(record)
+            letter = stray(self.place, record)
             return [self._refuse("records", letter, Reason.BAD_HEADERS, f"config: {error}")]
         self.counts["records/config"] += 1
         self._rule(rules)
@@ -335,20 +268,6 @@ class Fold:
         names = [name for name in self.streams if reset.stream in (None, name)]
         self.counts["streams/reset"] += len(names)
         return [output for name in names for output in self._close(name)]
-
-    def _stray(self, record: JournalRecord) -> _Letter:
-        """A journal record that is no copy: its letter names the journal itself."""
-        place = self.place
-        source = Source(
-            kind=Kind.COPY,
-            topic=place.journal,
-            topic_id=place.journal_id,
-            partition=place.partition,
-            offset=record.offset,
-            prev=NO_OFFSET,
-            timestamp_ms=record.timestamp_ms,
-        )
-        return _Letter(record, source)
 
     def snapshot(self, stored: Mapping[str, int] | None = None) -> FoldSnapshot:
         """The state; streams that are `stored` with the same `next_offset` are left out."""
@@ -407,20 +326,6 @@ class Fold:
         whole = [taken.state, {name: state_digest(each) for name, each in taken.streams.items()}]
         text = json.dumps(whole, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
-
-
-class _Letter(NamedTuple):
-    """A record that may become a dead letter: its bytes, and where it came from."""
-
-    record: JournalRecord
-    source: Source
-
-    def write(self, reason: str, detail: str) -> Output:
-        source = self.source
-        cut = detail[:DETAIL_CHARS_MAX]
-        letter = DeadLetter(source.topic, source.partition, source.offset, reason, cut)
-        headers = [*foreign(self.record.headers), *write_headers(letter)]
-        return Output("dead-letters", self.record.key, self.record.value, headers)
 
 
 def _receipt(

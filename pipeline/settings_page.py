@@ -45,14 +45,16 @@ def page() -> str:
 
 
 def _default(item: Field[Any]) -> str:
-    return "(empty)" if item.default == "" else str(item.default).lower()
+    if isinstance(item.default, bool):
+        return str(item.default).lower()
+    return "(empty)" if item.default == "" else str(item.default)
 
 
 def _range(item: Field[Any]) -> str:
     about = item.metadata
     if about["choices"]:
         return f" ({', '.join(choice for choice in about['choices'] if choice)})"
-    return "" if about["low"] is None else f" ({about['low']:g} to {about['high']:g})"
+    return "" if about["low"] is None else f" ({about['low']} to {about['high']})"
 
 
 if __name__ == "__main__":

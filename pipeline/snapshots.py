@@ -134,6 +134,9 @@ class Shelf:
             del self._manifests[name]
             return None
         self._streams, self.latest = manifest["streams"], name
+        if manifest["note"] != self._note:
+            # Bits are promised within one fingerprint; going on is right, comparing bits is not.
+            log.warning("partition %d: saved on %s", self._partition, manifest["note"])
         return state
 
     def save(self, next_offset: int, state: Mapping[str, Any], changed: Streams) -> Saved:

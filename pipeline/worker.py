@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dtgol_core.config import Config
+from dtgol_core.learner import Learner
 from pipeline.agents.learner import Desk, Lanes, Seat
 from pipeline.agents.sequencer import Route, Sequence
 from pipeline.cluster import SOURCES, Cluster, find_gaps, journal_was_lost, look
@@ -41,6 +43,7 @@ from pipeline.web.server import Views, WebServer
 
 log = logging.getLogger(__name__)
 
+WARM_UP_RECORDS = 40
 TOPICS = ("features", "labels", "journal", "predictions", "snapshots", "dead-letters")
 
 
@@ -93,18 +96,17 @@ class Worker:
         app.on_before_shutdown.connect(self._closing, weak=False)
 
     async def _sequencer(self, stream: Any) -> None:
-        async for messages in bursts(self.app, stream):
-            for message in messages:
-                post = self._post(message.partition)
-                if post is not None:
-                    post.sequence.put(message)
+        await guarded(self._feed(stream, lambda post, message: post.sequence.put(message)))
 
     async def _learner(self, stream: Any) -> None:
+        await guarded(self._feed(stream, lambda post, message: post.seat.put(message)))
+
+    async def _feed(self, stream: Any, put: Callable[[Post, Any], None]) -> None:
         async for messages in bursts(self.app, stream):
             for message in messages:
-                post = self._post(message.partition)
+                post = self.posts.get(message.partition)
                 if post is not None:
-                    post.seat.put(message)
+                    put(post, message)
 
     async def _start(self) -> None:
         for work in (self.web.start(), self.outbox.pump(), self._commit_sources()):
@@ -125,9 +127,6 @@ class Worker:
                 self.posts[partition] = self._open(partition)
         self.assigned_at = time.monotonic()
         log.info("partitions: %s", sorted(self.posts))
-
-    def _post(self, partition: int) -> Post | None:
-        return self.posts.get(partition)
 
     def _open(self, partition: int) -> Post:
         seat, sequence = self._seat(partition), self._sequence(partition)
@@ -212,6 +211,7 @@ class Worker:
     async def _closing(self, _: Any, **__: Any) -> None:
         """An orderly end: stop, a last snapshot of every partition, the last commits."""
         for post in self.posts.values():
+            post.seat.stop_reading()
             for task in post.tasks:
                 task.cancel()
         names = self.names
@@ -317,6 +317,14 @@ def _post_gauges(post: Post, at: tuple[tuple[str, str], ...]) -> Iterable[Gauge]
         yield Gauge("dtgol_delay_held_labels", "Labels before their features.", held, at)
 
 
+def warm_up() -> None:
+    """Compile or load the kernels before the first record has to wait for them."""
+    learner = Learner(Config())
+    for number in range(WARM_UP_RECORDS):
+        learner.observe(str(number), {"a": number % 5, "b": number * 0.1, "c": "xy"[number % 2]})
+        learner.learn(str(number), number % 2)
+
+
 def prepare_worker(
     settings: Settings, choices: Choices, say: Callable[[str], None] = log.warning
 ) -> Worker:
@@ -332,4 +340,5 @@ def prepare_worker(
         raise RefusalError(f"{gaps[0]}; --accept-gap goes on without them")
     for gap in gaps:
         say(f"accepted: {gap}")
+    warm_up()
     return Worker(settings, security, cluster, choices)

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pipeline.cluster import offsets_of_group
-from pipeline.evaluation import Bounds, Evaluation
-from pipeline.faustapp import Valve, end, lost_before, milliseconds
+from pipeline.evaluation import Bounds, Cut, Evaluation
+from pipeline.faustapp import Valve, committed, end, lost_before, milliseconds
 from pipeline.outbox import Lane, Outbox
 from pipeline.reader import AbandonedError, bounds, open_reader, read_range
 from pipeline.snapshots import RefusalError, Saved, Shelf, StoreError
@@ -94,8 +94,10 @@ class Booth:
         """Take in one message from Faust."""
         name = self._plain[message.topic]
         received = self._received.get(name)
-        lost = received is not None and lost_before(self._app, message, received)
-        if received is not None and message.offset <= received:
+        if received is None:
+            received = committed(self._app, message.topic, self.partition) - 1
+        lost = lost_before(self._app, message, received)
+        if message.offset <= received:
             return
         if lost:
             end(
@@ -177,10 +179,10 @@ class Booth:
         found = self._shelf.load(lambda state, blobs: Evaluation.restore(*known, state, blobs))
         evaluation = found or Evaluation(*known)
         for name, full in bench.names.items():
-            committed = offsets_of_group(bench.client, bench.group, full, [partition])[partition]
+            told = offsets_of_group(bench.client, bench.group, full, [partition])[partition]
             start = self._start(evaluation, name, full, found is not None)
             for message in read_range(
-                bench.client, full, partition, start, committed or 0, lambda: self._abandoned
+                bench.client, full, partition, start, told or 0, lambda: self._abandoned
             ):
                 value, key = message.value(), message.key()
                 assert not isinstance(value, str)
@@ -218,16 +220,19 @@ class Booth:
         many = self._fresh >= self._bench.snapshot_records and self.save_failure is None
         late = time.monotonic() - self._saved_at >= self._bench.snapshot_s
         if many or (self._fresh and late):
-            self._saving = asyncio.create_task(self._save(evaluation.snapshot(), commit))
+            self._saving = asyncio.create_task(self._save(evaluation.cut(), commit))
             self._fresh = 0
 
-    async def _save(self, taken: tuple[dict[str, Any], Any], commit: Commit) -> None:
-        state, blobs = taken
-        offsets = dict(state["next_offsets"])
+    def _write(self, taken: Cut) -> Saved:
+        """In a thread: blob, then manifest."""
+        state, blobs = taken.snapshot()
+        return self._shelf.save(sum(state["next_offsets"].values()), state, blobs)
+
+    async def _save(self, taken: Cut, commit: Commit) -> None:
+        offsets = dict(taken.state["next_offsets"])
         await self._scores.settled()  # 1. scores given before the cut are durable
         try:  # 2. and 3. blob, then manifest
-            order = sum(offsets.values())
-            self.saved = await asyncio.to_thread(self._shelf.save, order, state, blobs)
+            self.saved = await asyncio.to_thread(self._write, taken)
             self.save_failure = None
         except StoreError as error:
             self.save_failure = str(error)
@@ -242,10 +247,14 @@ class Booth:
         if self._saving is not None:
             await self._saving
         if self.evaluation is not None and self._fresh:
-            await self._save(self.evaluation.snapshot(), commit)
+            await self._save(self.evaluation.cut(), commit)
+
+    def stop_reading(self) -> None:
+        """Let a restore that is under way end soon, without a result."""
+        self._abandoned = True
 
     def abandon(self) -> None:
         """The partition is not ours any more: stop reading and saving."""
-        self._abandoned = True
+        self.stop_reading()
         if self._saving is not None:
             self._saving.cancel()

@@ -301,9 +301,13 @@ class Seat:
         if fold is not None and not self._filling and fold.next_offset > self.saved_offset:
             await self._save(self._cut(fold), commit)
 
+    def stop_reading(self) -> None:
+        """Let a restore that is under way end soon, without a result."""
+        self._abandoned = True
+
     def abandon(self) -> None:
         """The partition is not ours any more: stop reading and saving."""
-        self._abandoned = True
+        self.stop_reading()
         if self._saving is not None:
             self._saving.cancel()
 

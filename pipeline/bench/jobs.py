@@ -62,6 +62,7 @@ def plan(protocol: Protocol, methods: Sequence[Method]) -> list[Job]:
         for seed in range(protocol.seeds)
         for source, missing, delay in protocol.cells()
         for method in methods
+        if seed < method.seeds
     ]
 
 

@@ -10,7 +10,7 @@ from river import forest, linear_model, optim, preprocessing, tree
 
 from pipeline.bench.peers import Peer
 
-RATE = 0.1
+RATE = 0.03
 """Chosen on the odd streams among 0.01, 0.03, 0.1, 0.3."""
 
 

@@ -332,6 +332,30 @@ def test_a_file_through_kafka_equals_its_backtest_to_the_last_bit(
     stage.verify()
 
 
+def test_a_backlog_is_merged_by_its_timestamps_although_sides_are_paused(
+    real_broker: Broker, prefix: str, tmp_path: Path
+) -> None:
+    """Faust drops the rest of a batch whose partition is paused (docs/decisions/0004): not here."""
+    stage = Stage(real_broker, prefix, tmp_path, partitions=1)
+    start, count, behind = 1_700_000_000_000, 2_000, 20
+    for number in range(count):
+        value = b'{"id":"%d","x":{"v":%d}}' % (number, number % 7)
+        stage.send("features", value, timestamp_ms=start + 2 * number)
+        if number >= behind:
+            value = b'{"id":"%d","y":%d}' % (number - behind, number % 2)
+            stage.send("labels", value, timestamp_ms=start + 2 * number + 1)
+    stage.flush()
+    with stage.worker("--set=worker.merge_buffer_records=10") as worker:
+        stage.await_answers({str(number) for number in range(count)}, worker)
+        wait_until(lambda: _heard(worker.status()) == count - behind, "labels", 60, worker.alive)
+    (fold,) = stage.verify()
+    assert fold.counts["labels/queued"] == count - behind
+    copied: list[Any] = [dict(message.headers() or []) for message in stage.read("journal")]
+    times = [int(each["dtgol-timestamp-ms"]) for each in copied if each["dtgol-kind"] == b"copy"]
+    assert times == sorted(times)
+    assert len(times) == 2 * count - behind
+
+
 def test_two_workers_share_one_leaves_one_joins_and_nothing_is_lost(
     real_broker: Broker, prefix: str, tmp_path: Path
 ) -> None:

@@ -1,0 +1,77 @@
+"""Both snapshot stores keep the same promises: whole objects only, durable on return."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from pipeline.brokers import Broker
+from pipeline.snapshots import Store
+from pipeline.stores.directory import DirectoryStore
+from pipeline.stores.topic import TopicStore
+from tests.broker.conftest import MakeTopics
+from topics.headers import write_headers
+from topics.snapshots import Chunk, SnapshotKind, chunk_key
+
+BIG = bytes(range(256)) * 8_000  # three chunks
+
+
+@pytest.fixture(params=["directory", "topic"])
+def stores(
+    request: pytest.FixtureRequest,
+    broker: Broker,
+    prefix: str,
+    make_topics: MakeTopics,
+    tmp_path: Path,
+) -> tuple[Store, Store]:
+    """The worker's store and the evaluator's, in one place."""
+    if request.param == "directory":
+        return DirectoryStore(tmp_path / "worker"), DirectoryStore(tmp_path / "evaluator")
+    (topic,) = make_topics({"snapshots": 2})
+    return TopicStore(broker.config, topic, "worker"), TopicStore(broker.config, topic, "evaluator")
+
+
+def test_what_is_written_is_read_back_whole(stores: tuple[Store, Store]) -> None:
+    store, _ = stores
+    assert dict(store.read(0)) == {}
+    store.write(0, {"blob.s.aa": b"small", "part.bb": BIG})
+    store.write(1, {"blob.s.cc": b""})
+    assert dict(store.read(0)) == {"blob.s.aa": b"small", "part.bb": BIG}
+    assert dict(store.read(1)) == {"blob.s.cc": b""}
+
+
+def test_what_is_removed_is_gone_and_removing_twice_is_no_fault(
+    stores: tuple[Store, Store],
+) -> None:
+    store, _ = stores
+    store.write(0, {"part.bb": BIG, "manifest.1.aa": b"m"})
+    store.remove(0, ["part.bb"])
+    store.remove(0, ["part.bb"])
+    store.write(0, {"blob.s.dd": b"later"})
+    assert dict(store.read(0)) == {"manifest.1.aa": b"m", "blob.s.dd": b"later"}
+
+
+def test_rooms_do_not_see_each_other(stores: tuple[Store, Store]) -> None:
+    one, other = stores
+    one.write(0, {"blob.s.aa": b"mine"})
+    other.write(0, {"blob.s.aa": b"theirs"})
+    assert dict(one.read(0)) == {"blob.s.aa": b"mine"}
+    assert dict(other.read(0)) == {"blob.s.aa": b"theirs"}
+
+
+def test_an_object_of_which_a_chunk_is_missing_does_not_exist(
+    broker: Broker, make_topics: MakeTopics
+) -> None:
+    (topic,) = make_topics({"snapshots": 2})
+    store = TopicStore(broker.config, topic, "worker")
+    store.write(0, {"blob.s.aa": b"whole"})
+    torn = Chunk(1, SnapshotKind.BLOB, "worker.part.bb", 0, 2, 10, "00")
+    producer = Producer(broker.config)
+    key = chunk_key(torn.kind, torn.name, 0)
+    headers: list[tuple[str, str | bytes | None]] = [*write_headers(torn)]
+    producer.produce(topic, b"half", key, partition=0, headers=headers)
+    producer.produce(topic, b"a stranger", b"key", partition=0)
+    assert producer.flush(30) == 0
+    assert dict(store.read(0)) == {"blob.s.aa": b"whole"}
