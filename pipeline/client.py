@@ -13,7 +13,7 @@ from math import isfinite
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
-from pipeline.answers import PredictionConsumer
+from pipeline.prediction_consumer import PredictionConsumer
 from pipeline.sending import ClientSettings, ClusterError, DeliveryError, Sender
 from topics.codec import read_features, read_label, write_features, write_label
 from topics.features import DEFAULT_STREAM, Features

@@ -18,8 +18,8 @@ from dtgol_core.types import FloatArray, IntArray
 RATE, RATE_FLOOR = 1.0, 0.03
 """Rate of the k-th label: 1/√k, but at least 0.03. Tried: three powers, three rates, three floors,
 and seven constant rates, of which 0.03 to 0.05 were best and worse than this."""
-MEMORY = 1000
-PENALTY = 0.01
+MEMORY = 500
+PENALTY = 0.003
 SHARE = 0.5
 """Weight of the online weights beside the replayed ones."""
 
@@ -63,7 +63,7 @@ class Replay(TunedNaive):
     Notes
     -----
     With every label the replayed weights of each space take one full gradient step on the mean
-    cross entropy of the last 1000 verified instances, with an l2 penalty of 0.01: they stay close
+    cross entropy of the last 500 verified instances, with an l2 penalty of 0.003: they stay close
     to the logistic regression of that memory. The answer of a space is the mean of both.
     Cost: O(memory·d) per label.
     """
