@@ -57,3 +57,4 @@ fmt: $(VENV)/.test
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.step
+	$(BIN)/python -m benchmarks.throughput
