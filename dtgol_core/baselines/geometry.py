@@ -19,8 +19,8 @@ from dtgol_core.types import FloatArray, IntArray
 FIRST_STEPS = 10
 FRONTIER_STEPS = 2
 RATE = 1.0
-"""Of the classifier that travels: ten full steps on the verified labels, two per frontier. More
-change no label on the odd streams; the public code refits a linear SVM at every frontier."""
+"""Of the classifier that travels: ten full steps on the verified labels, two per frontier. Set by
+hand, not tuned; the public code refits a linear SVM at every frontier."""
 
 
 class Geometry:
