@@ -20,8 +20,8 @@ from confluent_kafka import Consumer, TopicPartition
 from benchmarks.step import stream
 from pipeline.brokers import Broker
 from pipeline.brokers.process import Tethered, free_ports
+from pipeline.client.sending import Sender
 from pipeline.demo.stage import PARTITIONS, Service, topics_on
-from pipeline.sending import Sender
 from topics.codec import write_features, write_label
 from topics.features import Features
 from topics.labels import Label

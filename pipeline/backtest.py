@@ -15,7 +15,7 @@ import numpy as np
 from dtgol_core.losses import P_CLIP
 from dtgol_core.scoring import exact_auc
 from dtgol_core.types import Forecast, LabelReceipt, Record, Rejection
-from pipeline.records import Row
+from pipeline.files.records import Row
 
 PROGRESS_ROWS = 32
 """Rows between two calls of the progress function: often enough for slow learners."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from pipeline.reading import offset_range, open_consumer, partition_counts
-from pipeline.sending import CONNECT_S, ClientSettings, ClusterError
+from pipeline.client.sending import CONNECT_S, ClientSettings, ClusterError
+from pipeline.client.tail import offset_range, open_consumer, partition_counts
 
 
 @dataclass(frozen=True, slots=True)

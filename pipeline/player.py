@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from pipeline.client import FeatureProducer, LabelProducer
-from pipeline.records import Row
+from pipeline.files.records import Row
 
 AHEAD_MAX_MS = 60_000
 """Stamps may run ahead of the clock by this much; beyond it they tie rather than look broken."""

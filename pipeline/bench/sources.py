@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from dtgol_core.streams import STREAMS, Change, generate
-from pipeline.records import Mask, RecordsError, Row, read_records
+from pipeline.files.records import Mask, RecordsError, Row, read_records
 
 IN_TIME = frozenset({"LUdata", "chesswaka", "electricity"})
 """Sets whose rows have an order in time; all others are shuffled (magic04 is sorted by class)."""

@@ -71,7 +71,7 @@ def backtest(
     """
     from dtgol_core.config import ConfigError
     from pipeline.configfile import read_config
-    from pipeline.records import Mask, RecordsError, read_records
+    from pipeline.files.records import Mask, RecordsError, read_records
 
     try:
         settings = read_config(config, filter(None, (name.strip() for name in ablate.split(","))))

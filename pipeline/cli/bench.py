@@ -59,7 +59,7 @@ def bench(
     from pipeline.bench.jobs import plan
     from pipeline.bench.methods import MethodError, choose
     from pipeline.bench.run import Store, remaining_records, run_all
-    from pipeline.records import RecordsError
+    from pipeline.files.records import RecordsError
 
     try:
         chosen = choose(filter(None, (name.strip() for name in methods.split(","))))

@@ -29,9 +29,9 @@ def doctor(target: Target, samples: int, probe: bool, as_json: bool) -> None:
     Nothing is changed. Of sampled records only key, stream and id are looked at, and nothing of
     them is shown.
     """
+    from pipeline.client.sending import ClusterError
     from pipeline.doctor.examination import Patient, examine
     from pipeline.doctor.findings import Status, verdict
-    from pipeline.sending import ClusterError
 
     patient = Patient(
         target.client,

@@ -11,8 +11,8 @@ from pipeline.cli.connection import Target, cluster_options
 from pipeline.cli.progress import progress
 
 if TYPE_CHECKING:
+    from pipeline.files.records import Row
     from pipeline.player import Sent
-    from pipeline.records import Row
 
 
 @click.command()
@@ -84,9 +84,9 @@ def produce(
     """
     from pipeline.client import ClusterError, DeliveryError, FeatureProducer, LabelProducer
     from pipeline.client import RefusedError as Refused
+    from pipeline.files.records import Mask, RecordsError, read_records
     from pipeline.playback import DelayTime, delay_generator, in_steps, in_time
     from pipeline.player import Player
-    from pipeline.records import Mask, RecordsError, read_records
 
     key_column = None if key in ("stream", "id") else key
     try:
@@ -130,7 +130,7 @@ def produce(
 
 def _named(row: "Row", stream: str, key: str, no_labels: bool) -> "Row":
     """The row with its id and key settled."""
-    from pipeline.records import RecordsError
+    from pipeline.files.records import RecordsError
 
     id = row.id or str(row.number)
     given = {"stream": row.key or stream, "id": id}.get(key, row.key)

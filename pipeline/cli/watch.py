@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from pipeline.board import Board, View
+    from pipeline.client.tail import Tail
     from pipeline.lag import Lag
-    from pipeline.reading import Tail
 
 CATCH_UP_S = 60.0
 FRAME_S = 0.5
@@ -61,8 +61,8 @@ def watch(
     stands beside. Records and labels learnt are the learners' own counts since their beginning.
     """
     from pipeline.board import Board
-    from pipeline.reading import Tail
-    from pipeline.sending import ClusterError
+    from pipeline.client.sending import ClusterError
+    from pipeline.client.tail import Tail
 
     board = Board(window)
     try:

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from pipeline.board import Board
 from pipeline.client import FeatureProducer, LabelProducer
+from pipeline.client.sending import ClientSettings
+from pipeline.client.tail import Tail
 from pipeline.demo.stories import DAY_MS, Case, Story
 from pipeline.demo.tally import Tally
 from pipeline.player import Player
-from pipeline.reading import Tail
-from pipeline.sending import ClientSettings
 
 READ_S = 0.1
 GRACE_S = 20.0

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dtgol_core.types import Value
-from pipeline.records import Row
+from pipeline.files.records import Row
 
 DAY_MS = 86_400_000
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 
+from pipeline.client.sending import CONNECT_S, ClusterError
+from pipeline.client.tail import Tail, open_consumer
 from pipeline.doctor import clocks, keys, versions
 from pipeline.doctor.findings import Finding, fine, note, problem
 from pipeline.lag import Lag, group_lag
-from pipeline.reading import Tail, open_consumer
-from pipeline.sending import CONNECT_S, ClusterError
 from pipeline.topics_admin import AdminError, connect, inspect
 from topics.catalog import CATALOG, partition_mismatch, topic_name, wishes
 

@@ -14,7 +14,7 @@ from pipeline.client import (
     PredictionConsumer,
     RefusedError,
 )
-from pipeline.reading import Tail
+from pipeline.client.tail import Tail
 from tests.broker.conftest import MakeTopics
 from topics.partitioner import partition_for
 from topics.predictions import Prediction

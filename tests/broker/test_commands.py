@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from pipeline.brokers import Broker
-from pipeline.reading import Tail
+from pipeline.client.tail import Tail
 from pipeline.topics_admin import apply, connect
 from tests.broker.conftest import MakeTopics
 from topics.catalog import wishes

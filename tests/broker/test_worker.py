@@ -20,7 +20,7 @@ from dtgol_core.config import Config
 from dtgol_core.learner import Learner
 from pipeline.backtest import run_backtest
 from pipeline.brokers import Broker
-from pipeline.records import Mask, read_records
+from pipeline.files.records import Mask, read_records
 from tests.support.stage import Process, Stage
 from tests.support.waiting import wait_until
 

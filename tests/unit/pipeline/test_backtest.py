@@ -18,7 +18,7 @@ from pipeline.backtest import run_backtest
 from pipeline.cli import COMMANDS, dtgol
 from pipeline.cli.progress import progress
 from pipeline.environment import THREAD_VARIABLES, prepare
-from pipeline.records import Row
+from pipeline.files.records import Row
 
 JSON_KEYS = ["records", "cer", "auc", "logloss", "naive_cer", "naive_auc", "us_per_record"]
 

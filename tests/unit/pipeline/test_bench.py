@@ -20,7 +20,7 @@ from pipeline.bench.sources import Source, alphabetical, files, generated, rows_
 from pipeline.bench.stats import nemenyi, rank
 from pipeline.bench.tally import Tally, spread
 from pipeline.cli.bench import _protocol, bench
-from pipeline.records import RecordsError
+from pipeline.files.records import RecordsError
 
 FEW = "dt-gol,fobos,naive,no-softlabels,replay,last-label"
 

@@ -8,13 +8,13 @@ import orjson
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from pipeline import sending
 from pipeline.client import (
     ClusterError,
     DeliveryError,
     FeatureProducer,
     LabelProducer,
     RefusedError,
+    sending,
 )
 from topics.refusals import Limits, Reason
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.records import Mask, RecordsError, Row, read_records
+from pipeline.files.records import Mask, RecordsError, Row, read_records
 
 
 def write(folder: Path, text: str) -> Path:

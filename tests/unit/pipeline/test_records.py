@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.records import Mask, RecordsError, Row, read_records
+from pipeline.files.records import Mask, RecordsError, Row, read_records
 
 
 def write(folder: Path, text: str) -> Path:

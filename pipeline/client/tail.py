@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from pipeline.sending import CONNECT_S, ClientSettings, ClusterError
+from pipeline.client.sending import CONNECT_S, ClientSettings, ClusterError
 
 BATCH = 500
 SETTINGS: ClientSettings = {

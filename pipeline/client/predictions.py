@@ -14,8 +14,8 @@ from typing import Self
 
 from confluent_kafka import KafkaException, Message, TopicPartition
 
-from pipeline.reading import is_news, offset_range, open_consumer, partition_counts
-from pipeline.sending import ClientSettings, ClusterError
+from pipeline.client.sending import ClientSettings, ClusterError
+from pipeline.client.tail import is_news, offset_range, open_consumer, partition_counts
 from topics.catalog import topic_name
 from topics.codec import read_prediction
 from topics.predictions import Prediction

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from dtgol_core.types import Value
-from pipeline.tables import Layout, RecordsError, TableRow
+from pipeline.files.tables import Layout, RecordsError, TableRow
 
 _FIELDS = Layout("y", "id", "key")
 _KINDS = (float, int, bool, str)

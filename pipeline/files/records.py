@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dtgol_core.types import BoolArray, Value
-from pipeline.jsonlines import JsonTable
-from pipeline.tables import CsvTable, Layout, RecordsError, Table
+from pipeline.files.jsonlines import JsonTable
+from pipeline.files.tables import CsvTable, Layout, RecordsError, Table
 
 __all__ = ["Mask", "RecordsError", "Row", "open_table", "read_records"]
 

@@ -1,4 +1,4 @@
-"""Small producers and a consumer for Python users of the topics.
+"""Producers of features and labels for Python users.
 
 Features and labels are checked by the contract before they leave: what the worker would refuse
 raises `RefusedError` here, with the same reason. The one rule: *features and their label carry
@@ -13,22 +13,12 @@ from math import isfinite
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
-from pipeline.prediction_consumer import PredictionConsumer
-from pipeline.sending import ClientSettings, ClusterError, DeliveryError, Sender
+from pipeline.client.sending import ClientSettings, Sender
 from topics.codec import read_features, read_label, write_features, write_label
 from topics.features import DEFAULT_STREAM, Features
 from topics.headers import Header, record_bytes
 from topics.labels import Label
 from topics.refusals import DEFAULT_LIMITS, Limits, Reason, Rejection
-
-__all__ = [
-    "ClusterError",
-    "DeliveryError",
-    "FeatureProducer",
-    "LabelProducer",
-    "PredictionConsumer",
-    "RefusedError",
-]
 
 Given: TypeAlias = Any
 """A feature's value as Python users have it: also numpy's scalars, which have ``item()``."""

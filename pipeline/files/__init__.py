@@ -1,0 +1,1 @@
+"""Files of records, CSV or JSONL: the same reader and masks for backtest, produce and bench."""
