@@ -103,8 +103,8 @@ def room_clock(learner: Learner) -> Iterator[dict[str, float]]:
         "fine buffer": (learner.buffer, ["enter", "join_window", "verify", "leave"]),
         "graph": (learner.graph, ["insert", "evict", "update"]),
         "soft labels": (learner.softlabels, ["spread", "seed"]),
-        "tracks, latent": (learner.latent, ["score", "learn", "branch"]),
-        "tracks, original": (learner.original, ["score", "learn", "branch"]),
+        "tracks, latent": (learner.latent, ["score", "answer", "learn", "branch"]),
+        "tracks, original": (learner.original, ["score", "answer", "learn", "branch"]),
     }
 
     def timed(room: str, verb: Callable[..., object]) -> Callable[..., object]:

@@ -195,6 +195,10 @@ def score(weights: Array, vector: Array) -> float:
     return float(expit(weights[0] + weights[1:] @ vector))
 
 
+def answer(weights: Array, branch: Array, vector: Array) -> tuple[float, float]:
+    return score(weights, vector), score(branch, vector)
+
+
 def learn(weights: Array, vector: Array, label: int, rate: float, l2: float) -> None:
     residual = score(weights, vector) - label
     weights[0] -= rate * residual
@@ -222,7 +226,7 @@ KERNELS: dict[Any, dict[str, Any]] = {
         "_reorder": reorder,
     },
     softlabels: {"_spread": spread},
-    tracks: {"_score": score, "_learn": learn, "_branch": branch},
+    tracks: {"_score": score, "_answer": answer, "_learn": learn, "_branch": branch},
 }
 
 

@@ -74,13 +74,17 @@ class FineBuffer:
 
     def join_window(self, slot: int) -> list[int]:
         """The present record joins the window. Returns the slots that must be left for it."""
-        self.window = np.append(self.window, slot)
+        size = len(self.window)
+        joined = np.empty(size + 1, dtype=np.int64)
+        joined[:size] = self.window
+        joined[size] = slot
+        self.window = joined
         return [int(self.window[0])] if len(self.window) > self._config.unverified else []
 
     def verify(self, step: int, slot: int, label: int) -> list[int]:
         """An instance is now verified. Returns the slots that must be left for it."""
         if self.label[slot] == UNVERIFIED:
-            self.window = self.window[self.window != slot]
+            self._leave_window(slot)
         self.label[slot] = label
         insort(self.verified, (step, slot))
         return [self.verified[0][1]] if len(self.verified) > self._config.verified else []
@@ -94,12 +98,18 @@ class FineBuffer:
         """Free a slot."""
         step = int(self.steps[slot])
         if self.label[slot] == UNVERIFIED:
-            self.window = self.window[self.window != slot]
+            self._leave_window(slot)
         else:
             self.verified.remove((step, slot))
         del self._slot_of[step]
         self.steps[slot] = -1
         self._free.append(slot)
+
+    def _leave_window(self, slot: int) -> None:
+        if self.window[0] == slot:  # nearly always: the oldest label comes first
+            self.window = self.window[1:]
+        else:
+            self.window = self.window[self.window != slot]
 
     def _make_room(self) -> None:
         """Double the slots, up to what can ever be needed."""

@@ -124,10 +124,8 @@ class Learner:
         slot = self.buffer.enter(self.step, latent, original, UNVERIFIED)
         latent_branch, original_branch = self._branch(slot)
 
-        latent_said = self.latent.score(latent)
-        latent_now = self.latent.score(latent, latent_branch)
-        original_said = self.original.score(original)
-        original_now = self.original.score(original, original_branch)
+        latent_said, latent_now = self.latent.answer(latent, latent_branch)
+        original_said, original_now = self.original.answer(original, original_branch)
         weight = 1.0 if self.config.ablate.risk else self.ensemble.latent_weight()
         blend = self.ensemble.blend
         p = weight * blend(latent_said, latent_now)

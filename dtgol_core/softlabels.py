@@ -120,10 +120,11 @@ def _descend(
     last: int,
     target: FloatArray,
     said: FloatArray,
+    gradient: FloatArray,
     rate: float,
 ) -> None:
     """One gradient step on the mean soft cross entropy; `said` holds the members' probabilities."""
-    gradient = np.zeros(len(weights))
+    gradient[:] = 0.0
     for place in range(first, last):
         slot = members[place]
         residual = said[slot] - target[slot]
@@ -144,16 +145,15 @@ def _advance(
     last: int,
     neighbour: FloatArray,
     prototypes: FloatArray,
+    trust: FloatArray,
     temperature: float,
     rate: float,
     steps: int,
     soft: FloatArray,
     said: FloatArray,
+    gradient: FloatArray,
 ) -> None:
     """Fuse the views of one frontier, members[first:last], then let the classifier learn them."""
-    trust = np.empty(2)
-    for side in range(2):
-        trust[side] = math.exp(-_entropy(prototypes[side]) * temperature)
     for place in range(first, last):
         slot = members[place]
         intrinsic = _probability(weights, latent, slot)
@@ -167,7 +167,7 @@ def _advance(
         if step > 0:
             for place in range(first, last):
                 said[members[place]] = _probability(weights, latent, members[place])
-        _descend(weights, latent, members, first, last, soft, said, rate)
+        _descend(weights, latent, members, first, last, soft, said, gradient, rate)
 
 
 @compiled
@@ -190,6 +190,10 @@ def _spread(
     active = np.zeros(slots, dtype=np.bool_)
     neighbour = np.zeros(slots)
     said = np.empty(slots)
+    gradient = np.empty(len(weights))
+    trust = np.empty(2)  # in the two prototypes
+    for side in range(2):
+        trust[side] = math.exp(-_entropy(prototypes[side]) * temperature)
 
     # Verified instances first; what each active node says is added to its parent.
     heard = np.zeros(slots)
@@ -222,8 +226,8 @@ def _spread(
             neighbour[slot] = heard[slot] / children[slot]
         if count > first:
             _advance(
-                weights, latent, members, first, count, neighbour, prototypes,
-                temperature, rate, frontier_steps, soft, said,
+                weights, latent, members, first, count, neighbour, prototypes, trust,
+                temperature, rate, frontier_steps, soft, said, gradient,
             )  # fmt: skip
         newest = first
 
@@ -252,13 +256,13 @@ def _spread(
             neighbour[members[place]] = soft[parent[members[place]]]
         _advance(
             weights, latent, members, starts[level], starts[level + 1], neighbour, prototypes,
-            temperature, rate, frontier_steps, soft, said,
+            trust, temperature, rate, frontier_steps, soft, said, gradient,
         )  # fmt: skip
 
     for _ in range(refine_steps):
         for place in range(n):
             said[members[place]] = _probability(weights, latent, members[place])
-        _descend(weights, latent, members, 0, n, soft, said, rate)
+        _descend(weights, latent, members, 0, n, soft, said, gradient, rate)
     for place in range(n):
         slot = nodes[place]
         if label[slot] < 0:

@@ -45,9 +45,13 @@ class Tracks:
         """Add columns of weight 0."""
         self.weights = np.concatenate([self.weights, np.zeros(columns)])
 
-    def score(self, vector: FloatArray, weights: FloatArray | None = None) -> float:
-        """P(y=1) of the persistent track, or of the branch whose weights are given."""
-        return _score(self.weights if weights is None else weights, vector)
+    def score(self, vector: FloatArray) -> float:
+        """P(y=1) of the persistent track."""
+        return _score(self.weights, vector)
+
+    def answer(self, vector: FloatArray, branch: FloatArray) -> tuple[float, float]:
+        """P(y=1) of the persistent track and of a branch."""
+        return _answer(self.weights, branch, vector)
 
     def learn(self, vector: FloatArray, label: int) -> None:
         """One persistent step on a true label."""
@@ -83,6 +87,11 @@ def _score(weights: FloatArray, vector: FloatArray) -> float:
         return 1.0 / (1.0 + math.exp(-logit))
     e = math.exp(logit)
     return e / (1.0 + e)
+
+
+@compiled
+def _answer(weights: FloatArray, branch: FloatArray, vector: FloatArray) -> tuple[float, float]:
+    return _score(weights, vector), _score(branch, vector)
 
 
 @compiled

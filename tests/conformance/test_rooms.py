@@ -344,7 +344,7 @@ class TracksRoom:
         vectors = np.stack([vector(k, self.width) for k in range(4)])
         slots = np.array([3, 1], dtype=np.int64)
         branch = self.tracks.branch(vectors, slots, np.array([0.1, 0.9, 0.5, 0.3]))
-        score = self.tracks.score(vectors[0]), self.tracks.score(vectors[0], branch)
+        score = self.tracks.answer(vectors[0], branch)
         seen = branch.tobytes(), score
         branch.fill(7.0)  # thrown away: must not be the persistent weights
         return seen

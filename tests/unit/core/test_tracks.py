@@ -72,8 +72,9 @@ def test_branch_of_an_empty_window_is_the_persistent_track() -> None:
 
 def test_branch_is_scored_in_place_of_the_persistent_track() -> None:
     tracks = tracks_of([0.0, 0.0])
-    assert tracks.score(np.ones(1), np.array([1.0, 1.0])) == pytest.approx(sigmoid(2.0))
-    assert tracks.score(np.ones(1)) == 0.5
+    persistent, transient = tracks.answer(np.ones(1), np.array([1.0, 1.0]))
+    assert transient == pytest.approx(sigmoid(2.0))
+    assert persistent == tracks.score(np.ones(1)) == 0.5
 
 
 def test_new_columns_weigh_nothing() -> None:
