@@ -6,6 +6,7 @@ thread, and it stops when it is told that nobody wants the rest.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 BATCH = 500
 POLL_S = 0.5
 ASK_S = 30.0
+AGAIN_S = 0.2
 
 
 class AbandonedError(Exception):
@@ -26,9 +28,21 @@ def never() -> bool:
 
 
 def bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
-    """The first offset that is there, and the one after the last."""
-    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ASK_S)
-    return int(low), int(high)
+    """The first offset that is there, and the one after the last.
+
+    Asked again while the partition has no leader that knows it: a moment after it was created, and
+    while brokers change.
+    """
+    until = time.monotonic() + ASK_S
+    while True:
+        try:
+            place = TopicPartition(topic, partition)
+            low, high = consumer.get_watermark_offsets(place, timeout=ASK_S)
+            return int(low), int(high)
+        except KafkaException as error:
+            if error.args[0].code() not in _LEADERLESS or time.monotonic() > until:
+                raise
+            time.sleep(AGAIN_S)
 
 
 def open_reader(client: Mapping[str, Any]) -> Consumer:
@@ -81,6 +95,7 @@ def read_range(
         consumer.close()
 
 
+_LEADERLESS = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 _PASSING = (
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,

@@ -9,13 +9,13 @@ read from files that settings name, by `security`, and are never part of this ob
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from dtgol_core.config import Config, ConfigError
+from pipeline.configfile import read_toml
 from pipeline.rules import Rules
 from topics.catalog import topic_name
 from topics.refusals import Limits
@@ -242,7 +242,7 @@ def read_settings(
     ``section.key``.
     """
     named = path or (Path(environ[FILE_VARIABLE]) if environ.get(FILE_VARIABLE) else None)
-    raw = _read_file(named) if named is not None else {}
+    raw = read_toml(named) if named is not None else {}
     learner = raw.pop("learner", {})
     described = {
         name: raw["streams"].pop(name)
@@ -376,15 +376,3 @@ def _overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, An
         nested = isinstance(value, dict) and isinstance(under, dict)
         merged[key] = _overlay(under, value) if nested else value  # type: ignore[arg-type]
     return merged
-
-
-def _read_file(path: Path) -> dict[str, Any]:
-    try:
-        with path.open("rb") as file:
-            return tomllib.load(file)
-    except FileNotFoundError:
-        raise ConfigError(f"there is no settings file {path}") from None
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from None

@@ -86,7 +86,6 @@ class Shelf:
         self._present: set[str] = set()
         self._manifests: dict[str, set[str]] = {}
         self._streams: dict[str, dict[str, Any]] = {}
-        self.latest: str | None = None
 
     @property
     def stored(self) -> dict[str, int]:
@@ -100,7 +99,7 @@ class Shelf:
         """
         objects = self._store.read(self._partition)
         self._present = set(objects)
-        self._manifests, self._streams, self.latest = {}, {}, None
+        self._manifests, self._streams = {}, {}
         found: State | None = None
         for name in sorted(
             (name for name in objects if name.startswith("manifest.")), reverse=True
@@ -133,7 +132,7 @@ class Shelf:
             log.warning("partition %d: %s is not used: %s", self._partition, name, error)
             del self._manifests[name]
             return None
-        self._streams, self.latest = manifest["streams"], name
+        self._streams = manifest["streams"]
         if manifest["note"] != self._note:
             # Bits are promised within one fingerprint; going on is right, comparing bits is not.
             log.warning("partition %d: saved on %s", self._partition, manifest["note"])
@@ -163,7 +162,7 @@ class Shelf:
         self._store.write(self._partition, {name: data})
         self._present.add(name)
         self._manifests[name] = _named(manifest)
-        self._streams, self.latest = streams, name
+        self._streams = streams
         self._prune()
         written = sum(map(len, fresh.values())) + len(data)
         bits = json.dumps([manifest["state"], manifest["streams"]], separators=(",", ":"))

@@ -11,6 +11,7 @@ import click
 
 from pipeline.cli import BadInput
 from pipeline.cli.progress import progress
+from pipeline.cli.rows import row_options
 
 if TYPE_CHECKING:
     from dtgol_core.config import Config
@@ -24,7 +25,7 @@ runs every kernel whatever the real windows are."""
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--label", default="label", show_default=True, help="Column with the label, 0 or 1.")
+@row_options
 @click.option(
     "--delay",
     type=click.IntRange(min=0),
@@ -32,18 +33,8 @@ runs every kernel whatever the real windows are."""
     show_default=True,
     help="The label of step t−L is given before step t is observed; 0 is the same as 1.",
 )
-@click.option(
-    "--missing",
-    default="none",
-    show_default=True,
-    metavar="none|pairs|RATE",
-    help="Cells to drop: none, one of each neighbouring pair of columns, or a share of all.",
-)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--shuffle", is_flag=True, help="Shuffle the rows by the seed.")
 @click.option("--config", type=click.Path(path_type=Path), help="Settings of the learner, TOML.")
 @click.option("--ablate", default="", metavar="NAME,...", help="Parts to switch off.")
-@click.option("--limit", type=click.IntRange(min=1), help="Stop after this many records.")
 @click.option(
     "--predictions",
     type=click.Path(path_type=Path),

@@ -9,6 +9,7 @@ import click
 from pipeline.cli import BadInput
 from pipeline.cli.connection import Target, cluster_options
 from pipeline.cli.progress import progress
+from pipeline.cli.rows import row_options
 
 if TYPE_CHECKING:
     from pipeline.files.records import Row
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     help="Key of features and label: the stream's name, the id, or a column (no feature then).",
 )
 @click.option("--id", "id_column", metavar="COLUMN", help="Column with the id.  [default: row]")
-@click.option("--label", default="label", show_default=True, help="Column with the label, 0 or 1.")
+@row_options
 @click.option(
     "--delay",
     type=click.IntRange(min=0),
@@ -42,16 +43,6 @@ if TYPE_CHECKING:
 )
 @click.option("--no-labels", is_flag=True, help="Send features only.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Records per second.")
-@click.option(
-    "--missing",
-    default="none",
-    show_default=True,
-    metavar="none|pairs|RATE",
-    help="Cells to drop: none, one of each neighbouring pair of columns, or a share of all.",
-)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--shuffle", is_flag=True, help="Shuffle the rows by the seed.")
-@click.option("--limit", type=click.IntRange(min=1), help="Stop after this many records.")
 @click.option(
     "--no-wait",
     is_flag=True,

@@ -14,6 +14,7 @@ from uuid import uuid4
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from pipeline.client.sending import CONNECT_S, ClientSettings, ClusterError
+from pipeline.reader import bounds
 
 BATCH = 500
 SETTINGS: ClientSettings = {
@@ -57,8 +58,7 @@ def partition_counts(consumer: Consumer) -> dict[str, int]:
 def offset_range(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
     """The first offset kept and the next one to be written, asked now."""
     try:
-        place = TopicPartition(topic, partition)
-        return consumer.get_watermark_offsets(place, timeout=CONNECT_S)
+        return bounds(consumer, topic, partition)
     except KafkaException as error:
         raise ClusterError(f"{topic} cannot be read: {error.args[0].str()}") from None
 

@@ -26,7 +26,6 @@ class Step:
     """One step of the preparations: said at once, and again while it takes long."""
 
     def __init__(self, what: str) -> None:
-        self._what = what
         self._start = self._said = time.monotonic()
         click.echo(f"{what} …")
 
@@ -54,7 +53,6 @@ class Screen:
         self._story = story
         self._live = Live(auto_refresh=False, transient=True) if sys.stdout.isatty() else None
         self._shown = 0.0
-        self._told = 0
 
     def __enter__(self) -> Self:
         if self._live is not None:

@@ -236,7 +236,7 @@ def test_what_is_left_out_is_reported_on_stderr(tmp_path: Path) -> None:
         ("a,label\n1\n", [], "has 1 cells, the header 2"),
         ("a,label\n1,0\n", ["--missing", "some"], "missing must be none, pairs or a share"),
         ("a,label\n1,0\n", ["--ablate", "magic"], "'magic' cannot be ablated; there are: copula"),
-        ("a,label\n1,0\n", ["--config", "nowhere.toml"], "there is no configuration file"),
+        ("a,label\n1,0\n", ["--config", "nowhere.toml"], "there is no settings file"),
         ("a,label\n1,0\n", ["--config", "stream.csv"], "is not TOML"),
         ("a,label\n1,0\n", ["--predictions", "no/such/out.csv"], "cannot write"),
         ("a,label\n1,0\n", ["--predictions", "stream.csv"], "would overwrite"),
