@@ -16,15 +16,15 @@ import orjson
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from pipeline.agents.learner import journal_record
 from pipeline.brokers import Broker
 from pipeline.brokers.process import free_ports
+from pipeline.decisions import decisions, journal_record
 from pipeline.fold import Fold, Output, Place
 from pipeline.topics_admin import apply
 from tests.support.waiting import wait_until
 from tests.support.workers import running
 from topics.catalog import CATALOG, wishes
-from topics.deadletters import DeadLetter
+from topics.deadletters import DeadLetter, is_marker
 from topics.headers import Header, read_headers
 from topics.refusals import Rejection
 
@@ -83,6 +83,8 @@ class Stage:
     config: str = ""
     sent: int = 0
     started: int = 0
+    entry: tuple[str, ...] = ("pipeline",)
+    """The program and what stands before its options; a test may start another one."""
     _producer: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -157,7 +159,7 @@ class Stage:
         }
         options = [f"--set={key}={value}" for key, value in settings.items()]
         return [
-            *("-m", "pipeline", role, "--bootstrap", self.broker.bootstrap),
+            *("-m", *self.entry, role, "--bootstrap", self.broker.bootstrap),
             *("--prefix", self.prefix, "--web-port", str(port), "--config", str(path)),
             *options,
             *more,
@@ -194,6 +196,8 @@ class Stage:
     def letters(self) -> list[tuple[DeadLetter, Message]]:
         found = []
         for message in self.read("dead-letters"):
+            if is_marker(message.headers() or []):  # type: ignore[arg-type]
+                continue
             letter = read_headers(DeadLetter, message.headers() or [])  # type: ignore[arg-type]
             assert not isinstance(letter, Rejection), letter
             found.append((letter, message))
@@ -220,11 +224,12 @@ class Stage:
             by_partition[message.partition() or 0].append(message)
         for number, messages in by_partition.items():
             place = Place(journal_id, journal, number, self.topic("features"), self.topic("labels"))
-            fold = Fold(place)
-            for message in messages:
-                for output in fold.apply(journal_record(message)):
+            records = [journal_record(message) for message in messages]
+            fold = Fold(place, skips=decisions(records).skips)
+            for record in records:
+                for output in fold.apply(record):
                     if output.topic == "predictions":
-                        said[number, message.offset() or 0] = output
+                        said[number, record.offset] = output
             folds.append(fold)
         return folds, said
 
