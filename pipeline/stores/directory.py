@@ -46,6 +46,13 @@ class DirectoryStore:
         except OSError as error:
             raise StoreError(f"cannot tidy snapshots in {folder}: {error.strerror}") from error
 
+    def written_ms(self, partition: int, name: str) -> int | None:
+        """The file's own time."""
+        try:
+            return (self._folder(partition) / name).stat().st_mtime_ns // 1_000_000
+        except OSError:
+            return None
+
     def _folder(self, partition: int) -> Path:
         return self._root / str(partition)
 
