@@ -107,12 +107,14 @@ def read_ahead(
     client: Mapping[str, Any],
     journal: str,
     partition: int,
+    end: int | None = None,
     abandoned: Callable[[], bool] = never,
 ) -> None:
-    """Read on to the end of the partition as it is then. Blocks: in a thread, please."""
+    """Read on to before `end`, or to the end of the partition as it is then. Blocks."""
     start = ahead.next_offset
-    for message in read_range(client, journal, partition, start, None, abandoned):
-        ahead.take(journal_record(message))
+    if end is None or start < end:
+        for message in read_range(client, journal, partition, start, end, abandoned):
+            ahead.take(journal_record(message))
 
 
 def journal_record(message: Message) -> JournalRecord:

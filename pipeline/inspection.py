@@ -105,9 +105,10 @@ def about_stream(name: str, stream: StreamState, size: int, levels: bool) -> dic
         "bytes": size,
         "features": [
             _about_feature(each, feature, learner.config.features.get(each), levels)
-            for each, feature in learner.columns.features.items()
+            for each, feature in sorted(learner.columns.features.items())
         ],
         "columns": columns,
+        "column_features": _owners(learner),
         "weights": {
             "latent": _named(columns, learner.latent.weights),
             "original": _named(columns, learner.original.weights),
@@ -126,7 +127,8 @@ def column_names(learner: Learner, levels: bool) -> list[str]:
             for column in feature.columns:
                 names[column] = name
             continue
-        for number, (level, column) in enumerate(feature.levels.items(), start=1):
+        by_column = sorted(feature.levels.items(), key=lambda known: known[1])
+        for number, (level, column) in enumerate(by_column, start=1):
             shown = level if levels or level in declared else f"#{number}"
             names[column] = f"{name}={shown}"
         if feature.other >= 0:
@@ -134,14 +136,24 @@ def column_names(learner: Learner, levels: bool) -> list[str]:
     return names
 
 
+def _owners(learner: Learner) -> list[str]:
+    """The feature of every column."""
+    owners = [""] * learner.columns.width
+    for name, feature in learner.columns.features.items():
+        for column in feature.columns:
+            owners[column] = name
+    return owners
+
+
 def strongest(about: Mapping[str, Any], most: int) -> list[tuple[str, str, float]]:
     """The pairs of columns with the largest correlation, levels of one feature left out."""
-    columns, matrix = about["columns"], np.array(about["correlation"])
+    columns, owners = about["columns"], about["column_features"]
+    matrix = np.array(about["correlation"])
     pairs = [
         (one, other, float(matrix[row, column]))
         for row, one in enumerate(columns)
         for column, other in enumerate(columns[:row])
-        if one.partition("=")[0] != other.partition("=")[0]
+        if owners[row] != owners[column]
     ]
     pairs.sort(key=lambda pair: (-abs(pair[2]), pair[1], pair[0]))
     return [(other, one, value) for one, other, value in pairs[:most]]
@@ -162,7 +174,7 @@ def _about_feature(
     }
     if feature.kind == NOMINAL:
         named = declared.levels if declared is not None else ()
-        about["levels"] = [level for level in feature.levels if levels or level in named]
+        about["levels"] = sorted(level for level in feature.levels if levels or level in named)
         about["levels_known"] = len(feature.levels)
     if declared is not None and (declared.low is not None or declared.high is not None):
         about["bounds"] = [declared.low, declared.high]

@@ -58,8 +58,7 @@ class JournalPartition:
         if newest is not None:
             start = max(start, high - newest)
         ahead = Ahead(start)
-        if start < high:
-            read_ahead(ahead, self.client, self.journal, self.partition)
+        read_ahead(ahead, self.client, self.journal, self.partition, high)
         return start, ahead
 
     def parked(self, newest: int | None = None) -> Parked | None:

@@ -131,8 +131,7 @@ def replay(route: Route, store: Store | None, progress: Progress) -> Report:
     fold = start_fold(place, low, store)
     said = _read_said(route)
     ahead = Ahead(fold.next_offset)
-    if fold.next_offset < high:
-        read_ahead(ahead, route.client, place.journal, place.partition)
+    read_ahead(ahead, route.client, place.journal, place.partition, high)
     fold.skips = ahead.skips
     parked = ahead.parked(fold.next_offset)
     end = high if parked is None or parked >= high else parked

@@ -232,7 +232,7 @@ class Seat:
             consumer.close()
         self.saved_offset, self._end = fold.next_offset, high
         self._refuse(fold, found, low, high)
-        self.parking.look(fold.next_offset, lambda: self._abandoned)
+        self.parking.look(fold.next_offset, high, lambda: self._abandoned)
         fold.skips, parked = self.parking.skips, self.parking.offset
         committed = offsets_of_group(desk.client, desk.group, place.journal, [place.partition])
         self._emit_from = max(committed[place.partition] or 0, fold.next_offset)

@@ -40,16 +40,16 @@ class Parking:
         """Offsets that are to be left out."""
         return self._ahead.skips
 
-    def look(self, start: int, abandoned: Callable[[], bool]) -> None:
+    def look(self, start: int, end: int, abandoned: Callable[[], bool]) -> None:
         """In a thread: every decision from `start` on. Sets where the fold must stop."""
         self._ahead = Ahead(start)
-        self._read(start, abandoned)
+        self._read(start, end, abandoned)
 
     def look_again(self, abandoned: Callable[[], bool]) -> bool:
         """In a thread: whether anything that was appended since ends the parking."""
         assert self.offset is not None
         parked = self.offset
-        self._read(parked, abandoned)
+        self._read(parked, None, abandoned)
         if self.offset == parked:
             return False
         done = "left out" if parked in self.skips else "tried again"
@@ -61,9 +61,9 @@ class Parking:
         )
         return True
 
-    def _read(self, start: int, abandoned: Callable[[], bool]) -> None:
+    def _read(self, start: int, end: int | None, abandoned: Callable[[], bool]) -> None:
         place = self._place
-        read_ahead(self._ahead, self._client, place.journal, place.partition, abandoned)
+        read_ahead(self._ahead, self._client, place.journal, place.partition, end, abandoned)
         self.offset = self._ahead.parked(start)
 
     async def note(self, bug: BugError) -> bool:

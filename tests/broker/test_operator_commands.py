@@ -90,7 +90,7 @@ def test_a_learner_is_inspected_and_nothing_of_its_records_is_shown(
     assert (ward["pending"], ward["held_labels"]) == (6, 0)
     features = {each["feature"]: each for each in ward["features"]}
     assert features["age"]["bounds"] == [0, 130]
-    assert (features["unit"]["levels"], features["unit"]["levels_known"]) == (["icu", "er"], 3)
+    assert (features["unit"]["levels"], features["unit"]["levels_known"]) == (["er", "icu"], 3)
     columns = ["age", "unit=icu", "unit=er", "unit=#3", "ok"]
     assert sorted(ward["columns"]) == sorted(columns)
     for space in ("latent", "original"):

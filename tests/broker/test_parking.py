@@ -87,7 +87,7 @@ def test_the_third_crash_parks_and_a_skip_goes_on_without_a_restart(
         assert done["decided"] == "skip"
         stage.await_answers({"behind"}, worker)
         worker.await_ready(2)
-        assert "already left out" in refusal(stage, "--partition=0", f"--offset={offset}")
+        assert "is not parked at" in refusal(stage, "--partition=0", f"--offset={offset}")
         wait_until(lambda: _partition(worker, 0)["snapshot_offset"] > offset, "a snapshot", 60)
     assert POISON not in {said["id"] for said in stage.predictions()}
     ((letter, message),) = stage.letters()
