@@ -42,7 +42,7 @@ def _decision_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @journal.command()
 @_decision_options
 def skip(target: Target, partition: int, offset: int, note: str, as_json: bool) -> None:
-    """Leave out, for ever, the record at which a partition is parked.
+    """Leave out the record at which a partition is parked, for ever.
 
     /readyz, /status and `dtgol doctor` say which it is. The decision is a record in the journal;
     the running worker takes it up within seconds, and the record itself becomes a dead letter
@@ -57,9 +57,9 @@ def skip(target: Target, partition: int, offset: int, note: str, as_json: bool) 
 @journal.command()
 @_decision_options
 def retry(target: Target, partition: int, offset: int, note: str, as_json: bool) -> None:
-    """Let the record be tried again at which a partition is parked: the bug is mended.
+    """Try again the record at which a partition is parked.
 
-    Start the new version first. The decision is a record in the journal, and crashes noted before
+    For when the bug is mended: start the new version first. The decision is a record in the journal, and crashes noted before
     it count no more.
     """
     from topics.journal import Retry
@@ -86,7 +86,7 @@ def retry(target: Target, partition: int, offset: int, note: str, as_json: bool)
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def replay(target: Target, partitions: tuple[int, ...], start: str, as_json: bool) -> None:
-    """Compute predictions from the journal again and compare them with what was said.
+    """Compute predictions again, and compare with what was said.
 
     Equal means equal to the last byte, under the same key. Missing is a fault only where the
     worker has committed past the record and the predictions topic still reaches back so far.
