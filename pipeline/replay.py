@@ -73,7 +73,8 @@ class _Said:
         self._trimmed = trimmed
         self._first: int | None = None
         self._models: dict[str, str] = {}
-        self.by_offset: dict[int, set[tuple[bytes, str]]] = {}
+        self._told: dict[int, tuple[bytes, str]] = {}
+        self._others: dict[int, set[tuple[bytes, str]]] = {}
         self.other_journal = 0
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
@@ -89,7 +90,20 @@ class _Said:
         if self._first is None:
             self._first = said.at.offset
         model = self._models.setdefault(said.model, said.model)
-        self.by_offset.setdefault(said.at.offset, set()).add((_hash(key, value), model))
+        told = _hash(key, value), model
+        if self._told.setdefault(said.at.offset, told) != told:
+            self._others.setdefault(said.at.offset, set()).add(told)
+
+    @property
+    def offsets(self) -> set[int]:
+        """Journal offsets about which something was said."""
+        return set(self._told)
+
+    def about(self, offset: int) -> set[tuple[bytes, str]]:
+        """Every different thing that was said about one record; empty if nothing was."""
+        if offset not in self._told:
+            return set()
+        return {self._told[offset]} | self._others.get(offset, set())
 
     def reaches(self, offset: int) -> bool:
         """Whether the topic, as it is kept, would have it: it is written in journal order, and
@@ -157,14 +171,14 @@ def _fold(
             tell(number)
     except BugError as bug:
         report.bug, report.end = str(bug), bug.offset
-    for offset in said.by_offset.keys() - told:
+    for offset in sorted(said.offsets - told):
         if report.start <= offset < report.end:
             report.count("unexpected", offset)
 
 
 def _judge(route: Route, output: Output, offset: int, said: _Said) -> Class:
-    found = said.by_offset.get(offset)
-    if found is None:
+    found = said.about(offset)
+    if not found:
         if offset >= route.committed:
             return "behind"
         return "missing" if said.reaches(offset) else "trimmed"

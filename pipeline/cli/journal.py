@@ -59,8 +59,8 @@ def skip(target: Target, partition: int, offset: int, note: str, as_json: bool) 
 def retry(target: Target, partition: int, offset: int, note: str, as_json: bool) -> None:
     """Try again the record at which a partition is parked.
 
-    For when the bug is mended: start the new version first. The decision is a record in the journal, and crashes noted before
-    it count no more.
+    For when the bug is mended: start the new version first. The decision is a record in the
+    journal, and crashes noted before it count no more.
     """
     from topics.journal import Retry
 

@@ -226,8 +226,9 @@ def test_records_that_the_worker_has_not_come_to_are_no_fault(
 
 def trim(stage: Stage, name: str, offset: int) -> None:
     """Delete what is before an offset, as retention would."""
-    place = TopicPartition(stage.topic(name), 0, offset)
-    AdminClient(stage.broker.config).delete_records([place])[place].result(30)
+    admin = AdminClient(stage.broker.config)
+    for done in admin.delete_records([TopicPartition(stage.topic(name), 0, offset)]).values():
+        done.result(30)
 
 
 def test_a_trimmed_journal_is_replayed_from_a_snapshot(
