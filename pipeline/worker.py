@@ -277,7 +277,7 @@ class Worker:
 def _about(post: Post) -> dict[str, Any]:
     seat, fold = post.seat, post.seat.fold
     about: dict[str, Any] = {
-        "ready": seat.ready.is_set() and seat.parking.offset is None,
+        "ready": seat.ready.is_set(),
         "parked": seat.parking.about(),
         "next_offset": seat.next_offset,
         "restored_records": seat.restored_records,

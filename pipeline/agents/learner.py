@@ -172,7 +172,6 @@ class Seat:
         await asyncio.sleep(LOOK_S)
         await asyncio.to_thread(self.parking.look_again, lambda: self._abandoned)
         fold.skips = self.parking.skips
-        self.moved_at = time.monotonic()  # it waits for a decision: that is not being stuck
 
     async def _crashed(self, bug: BugError) -> None:
         """Note it; the process ends unless the partition is parked by it."""
@@ -183,6 +182,7 @@ class Seat:
         log.critical("partition %d: %s", self.place.partition, bug.report)
         if not await self.parking.note(bug):
             raise bug
+        self.ready.clear()  # waiting for a decision is not being stuck
 
     async def _burst(self, fold: Fold) -> bool:
         """Fold what is at hand, for a short while; whether there was anything."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,10 @@ def keys_of_both(stage: Stage) -> tuple[str, str]:
     return found[0], found[1]
 
 
-def crash(stage: Stage, times: int) -> None:
+def crash(stage: Stage, times: int, entry: Sequence[str] = BUGGY) -> None:
     """Start the buggy worker so often; each time it ends with exit code 1."""
     for _ in range(times):
-        with stage.worker() as worker:
+        with stage.worker(entry=entry) as worker:
             assert worker.child.wait(90) == 1
         text = worker.log_path.read_text()
         assert "ZeroDivisionError at support/buggy.py" in text
@@ -61,9 +62,8 @@ def test_the_third_crash_parks_and_a_skip_goes_on_without_a_restart(
     stage.features("behind", {"v": 4}, poisoned, stream="a")
     stage.label("a1", 1, poisoned, stream="a")
     stage.flush()
-    stage.entry = BUGGY
     crash(stage, 2)
-    with stage.worker() as worker:
+    with stage.worker(entry=BUGGY) as worker:
         parked = parked_at(worker)
         assert (parked["crashes"], parked["error"]) == (3, "ZeroDivisionError")
         offset = parked["offset"]
@@ -79,7 +79,7 @@ def test_the_third_crash_parks_and_a_skip_goes_on_without_a_restart(
         doctor = dtgol(real_broker, prefix, "doctor", "--json")
         advice = [each["advice"] for each in json.loads(doctor.stdout)["findings"]]
         assert f"run: dtgol journal skip --partition 0 --offset {offset} --note WHY" in advice
-    with stage.worker() as worker:  # a restart: parked at once, without another crash
+    with stage.worker(entry=BUGGY) as worker:  # a restart: parked at once, without another crash
         assert parked_at(worker) == parked
         assert "behind" not in {said["id"] for said in stage.predictions()}
         wait_until(lambda: _partition(worker, 0)["snapshot_offset"] == offset, "a snapshot", 60)
@@ -100,7 +100,9 @@ def test_the_third_crash_parks_and_a_skip_goes_on_without_a_restart(
     folds = stage.verify()
     assert folds[0].counts["records/crash"] == 3
     assert folds[0].counts["records/skipped"] == 1
-    with stage.worker() as worker:  # from a snapshot behind it: not parked, the same state
+    with stage.worker(
+        entry=BUGGY
+    ) as worker:  # from a snapshot behind it: not parked, the same state
         worker.await_ready(2)
         assert _partition(worker, 0)["counts"]["records/skipped"] == 1
 
@@ -113,12 +115,10 @@ def test_with_the_bug_mended_a_retry_lets_the_record_through(
     stage.features(POISON, {"v": 2})
     stage.features("behind", {"v": 3})
     stage.flush()
-    stage.entry = BUGGY
     crash(stage, 2)
-    with stage.worker() as worker:
+    with stage.worker(entry=BUGGY) as worker:
         offset = parked_at(worker)["offset"]
         stage.await_answers({"before"}, worker)
-    stage.entry = ("pipeline",)
     with stage.worker() as first:  # the new version: still parked, nobody has decided
         assert parked_at(first)["offset"] == offset
         with stage.worker() as second:  # and so it stays when it moves
@@ -141,9 +141,7 @@ def test_crashes_at_different_records_do_not_add_up(
         stage.features(f"r{number}", {"v": number})
     stage.flush()
     for poison in ("r1", "r2", "r3", "r4"):
-        stage.entry = ("tests.support.buggy", poison)
-        crash(stage, 1)
-    stage.entry = ("pipeline",)
+        crash(stage, 1, ("tests.support.buggy", poison))
     with stage.worker() as worker:
         stage.await_answers({f"r{number}" for number in range(6)}, worker)
         worker.await_ready(1)

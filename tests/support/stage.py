@@ -83,8 +83,6 @@ class Stage:
     config: str = ""
     sent: int = 0
     started: int = 0
-    entry: tuple[str, ...] = ("pipeline",)
-    """The program and what stands before its options; a test may start another one."""
     _producer: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -134,8 +132,17 @@ class Stage:
         assert self._producer.flush(30) == 0
 
     @contextlib.contextmanager
-    def process(self, role: str, *more: str, config: str | None = None) -> Iterator[Process]:
-        """A worker or evaluator for the length of the block, with short patience."""
+    def process(
+        self,
+        role: str,
+        *more: str,
+        config: str | None = None,
+        entry: Sequence[str] = ("pipeline",),
+    ) -> Iterator[Process]:
+        """A worker or evaluator for the length of the block, with short patience.
+
+        `entry` is the module that is run, with arguments of its own in front.
+        """
         self.started += 1
         (port,) = free_ports(1)
         path = self.folder / "dtgol.toml"
@@ -143,10 +150,12 @@ class Stage:
             path = self.folder / f"dtgol-{self.started}.toml"
             path.write_text(config)
         log_path = self.folder / f"{role}-{self.started}.log"
-        with running(self.command(role, port, path, *more), log_path) as child:
+        with running(self.command(role, port, path, *more, entry=entry), log_path) as child:
             yield Process(child, f"http://127.0.0.1:{port}", log_path)
 
-    def command(self, role: str, port: int, path: Path, *more: str) -> list[str]:
+    def command(
+        self, role: str, port: int, path: Path, *more: str, entry: Sequence[str] = ("pipeline",)
+    ) -> list[str]:
         settings = {
             "kafka.session_timeout_ms": 6000,
             "kafka.heartbeat_ms": 1000,
@@ -159,14 +168,16 @@ class Stage:
         }
         options = [f"--set={key}={value}" for key, value in settings.items()]
         return [
-            *("-m", *self.entry, role, "--bootstrap", self.broker.bootstrap),
+            *("-m", *entry, role, "--bootstrap", self.broker.bootstrap),
             *("--prefix", self.prefix, "--web-port", str(port), "--config", str(path)),
             *options,
             *more,
         ]
 
-    def worker(self, *more: str, config: str | None = None) -> Any:
-        return self.process("worker", *more, config=config)
+    def worker(
+        self, *more: str, config: str | None = None, entry: Sequence[str] = ("pipeline",)
+    ) -> Any:
+        return self.process("worker", *more, config=config, entry=entry)
 
     def evaluator(self, *more: str) -> Any:
         return self.process("evaluator", *more)
