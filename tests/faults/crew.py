@@ -1,4 +1,4 @@
-"""The processes of a trial: workers and evaluators that are started, killed, frozen and replaced."""
+"""The processes of a trial: workers and evaluators, started, killed, frozen and replaced."""
 
 from __future__ import annotations
 
@@ -31,6 +31,9 @@ class Member:
     @property
     def alive(self) -> bool:
         return not self.gone and self.process.alive()
+
+    def alive_now(self) -> bool:
+        return self.alive
 
     def about(self) -> dict[str, Any]:
         """Its status page; empty while nobody answers."""
