@@ -106,6 +106,9 @@ class Crew:
     def end(self, member: Member) -> int:
         """SIGTERM, and its exit code."""
         member.process.child.terminate()
+        return self._ended(member)
+
+    def _ended(self, member: Member) -> int:
         code = int(member.process.child.wait(END_S))
         member.gone = True
         return code
@@ -123,7 +126,7 @@ class Crew:
         living = [member for member in self.members if member.alive]
         for member in living:
             member.process.child.terminate()
-        return {member.process.log_path.name: self.end(member) for member in living}
+        return {member.process.log_path.name: self._ended(member) for member in living}
 
     def owners(self, role: str) -> Mapping[int, list[tuple[Member, dict[str, Any]]]]:
         """Who says to hold which partition, and what it says about it."""
