@@ -26,12 +26,12 @@ LIMIT_S = 180
 class Flow:
     """What is sent, and how fast."""
 
-    per_s: int = 60
+    per_s: int = 40
     records_min: int = 300
     keys: int = 12
     """Rounded up to as many on every partition."""
     streams: int = 2
-    late_max: int = 60
+    late_max: int = 40
 
 
 class Load:
