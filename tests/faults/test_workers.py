@@ -11,7 +11,7 @@ from tests.faults.crew import Member
 from tests.faults.trial import Plan, Trial, kill_at
 from tests.support.waiting import wait_until
 
-KILLS = {"steady": 6, "snapshot": 2 * 6, "restore": 3, "twice": 2 * 2}
+KILLS = {"steady": 6, "snapshot": 2 * 6, "restore": 2 * 3, "twice": 2 * 2}
 """`kill -9` per fault in the CI run; every trial asserts its own."""
 POINTS = ("blob", "manifest", "commit")
 """Of a snapshot: half an object is written; the manifest is not; the offset is not committed."""
@@ -47,8 +47,9 @@ def test_a_worker_is_killed_while_it_keeps_its_state(trials: Trials, store: str)
 
 def test_a_worker_is_killed_while_it_restores(trials: Trials) -> None:
     """After the snapshot is read; while the journal is folded again, all snapshots being gone."""
+    restores = trials.rounds(KILLS["restore"] // 2, 9)
     with trials.open(Plan("kill -9 in a restore", workers=1, store="directory")) as trial:
-        for point, times in _restores(trial, trials.rounds(KILLS["restore"], 9)):
+        for point, times in _restores(trial, restores):
             trial.moment()
             if point == "replay":
                 _await_commits(trial)
@@ -60,7 +61,7 @@ def test_a_worker_is_killed_while_it_restores(trials: Trials) -> None:
             trial.kill(held)
             trial.crew.start()
             trial.await_whole()
-    assert trial.faults == 2 * trials.rounds(KILLS["restore"], 9)
+    assert trial.faults == 2 * restores
 
 
 def _restores(trial: Trial, count: int) -> list[tuple[str, int]]:
