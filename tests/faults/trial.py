@@ -33,6 +33,7 @@ from __future__ import annotations
 import random
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -229,11 +230,21 @@ class Trial:
     def _finish(self) -> None:
         self.load.finish()
         self.await_quiet()
+        counts = {
+            number: [about["counts"] for _, about in each]
+            for number, each in self.crew.owners("worker").items()
+        }
         for name, code in self.crew.end_all().items():
             assert code == 0, f"{name} did not end in good order: {code}"
         court = Court.of(self.stage)
         found, self.folded = judge_worker(court)
         self._judge_commits(found)
+        for number, told in counts.items():
+            folded = {
+                name: count for name, count in self.folded[number].fold.counts.items() if count
+            }
+            if folded not in told:
+                found.differs(f"partition {number}: the worker counted otherwise")
         self._add("worker", found, append_times(court.read("predictions")))
         if "evaluator" in self.plan.roles:
             scored = judge_evaluator(court)
