@@ -1,6 +1,7 @@
 """Snapshots in a directory: one folder per partition, one file per object.
 
 A file appears whole or not at all: written beside its name, synced, renamed, and the folder synced.
+What a killed writer left unfinished is removed before the first write, which may need its room.
 For the embedded broker and for workers that share a machine or a volume.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -21,6 +23,8 @@ class DirectoryStore:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._ending = f".{secrets.token_hex(8)}{UNFINISHED}"  # no two writers share a file
+        self._swept: set[int] = set()
 
     def read(self, partition: int) -> Mapping[str, bytes]:
         """The files of a partition; each is read when it is asked for."""
@@ -31,8 +35,11 @@ class DirectoryStore:
         folder = self._folder(partition)
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            if partition not in self._swept:
+                _sweep(folder)
+                self._swept.add(partition)
             for name, data in objects.items():
-                _write(folder / name, data)
+                _write(folder / name, data, self._ending)
             _sync_folder(folder)
         except OSError as error:
             raise StoreError(f"cannot write snapshots to {folder}: {error.strerror}") from error
@@ -68,8 +75,14 @@ class _Folder(Mapping[str, bytes]):
         return len(self._names)
 
 
-def _write(path: Path, data: bytes) -> None:
-    beside = path.with_name(f"{path.name}.{os.getpid()}{UNFINISHED}")
+def _sweep(folder: Path) -> None:
+    """Remove unfinished files. One that a zombie still writes only fails the zombie's snapshot."""
+    for path in folder.glob(f"*{UNFINISHED}"):
+        path.unlink(missing_ok=True)
+
+
+def _write(path: Path, data: bytes, ending: str) -> None:
+    beside = path.with_name(path.name + ending)
     try:
         with beside.open("wb") as file:
             file.write(data)
