@@ -16,6 +16,8 @@ from pathlib import Path
 from pipeline.snapshots import StoreError
 
 UNFINISHED = ".unfinished"
+_OURS = f".{secrets.token_hex(8)}{UNFINISHED}"
+"""No two processes write to one file: in containers they would have the same process id."""
 
 
 class DirectoryStore:
@@ -23,7 +25,6 @@ class DirectoryStore:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._ending = f".{secrets.token_hex(8)}{UNFINISHED}"  # no two writers share a file
         self._swept: set[int] = set()
 
     def read(self, partition: int) -> Mapping[str, bytes]:
@@ -39,7 +40,7 @@ class DirectoryStore:
                 _sweep(folder)
                 self._swept.add(partition)
             for name, data in objects.items():
-                _write(folder / name, data, self._ending)
+                _write(folder / name, data)
             _sync_folder(folder)
         except OSError as error:
             raise StoreError(f"cannot write snapshots to {folder}: {error.strerror}") from error
@@ -81,8 +82,8 @@ def _sweep(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _write(path: Path, data: bytes, ending: str) -> None:
-    beside = path.with_name(path.name + ending)
+def _write(path: Path, data: bytes) -> None:
+    beside = path.with_name(path.name + _OURS)
     try:
         with beside.open("wb") as file:
             file.write(data)
