@@ -72,6 +72,30 @@ def settings_from(
         raise BadInput(str(error)) from None
 
 
+def prepared(prepare: Callable[[], Any]) -> Any:
+    """What is ready to run, or one sentence: exit code 2 to an operator, 1 to a supervisor.
+
+    A cluster that is away while we start is no matter for an operator: the next start may find it.
+    """
+    from confluent_kafka import KafkaException
+
+    from dtgol_core.config import ConfigError
+    from pipeline.cluster import UnansweredError
+    from pipeline.snapshots import RefusalError
+
+    try:
+        return prepare()
+    except (ConfigError, RefusalError) as error:
+        raise BadInput(str(error)) from None
+    except UnansweredError as error:
+        raise click.ClickException(f"{error}; to be started again") from None
+    except KafkaException as error:
+        said = error.args[0].str()
+        raise click.ClickException(
+            f"the cluster did not do as it was asked: {said}; to be started again"
+        ) from None
+
+
 def run_app(app: Any, log_level: str) -> None:
     """Run a Faust app until it is told to end; leaves by exit code."""
     import faust
