@@ -19,23 +19,26 @@ from topics.headers import read_headers, write_headers
 from topics.refusals import Rejection
 from topics.snapshots import CHUNK_BYTES_MAX, VERSION, Chunk, SnapshotKind, chunk_key
 
-DURABLE_S = 120.0
+DURABLE_S = 90.0
 """How long a write may take before it counts as failed; the next snapshot tries again."""
 
 
 class TopicStore:
     """Objects as chunks on a topic. Safe to call from threads, one partition at a time."""
 
-    def __init__(self, client: Mapping[str, Any], topic: str, room: str) -> None:
+    def __init__(
+        self, client: Mapping[str, Any], topic: str, room: str, durable_s: float = DURABLE_S
+    ) -> None:
         self._client = dict(client)
         self._topic = topic
         self._room = room + "."
+        self._durable_s = durable_s
         self._parts: dict[tuple[int, str], int] = {}
         self._producer = Producer(
             {
                 **self._client,
                 "enable.idempotence": True,
-                "message.timeout.ms": int(DURABLE_S * 1000),
+                "message.timeout.ms": int(durable_s * 1000),
                 "message.max.bytes": CHUNK_BYTES_MAX + 100_000,
                 "linger.ms": 0,
                 "log_level": 3,
@@ -91,11 +94,11 @@ class TopicStore:
 
         for name, data in objects.items():
             self._put(partition, self._room + name, data, report)
-        left = self._producer.flush(DURABLE_S)
+        left = self._producer.flush(self._durable_s)
         if left or failures:
             self._producer.purge()
             self._producer.flush(5)
-            why = failures[0] if failures else f"not acknowledged within {DURABLE_S:g} s"
+            why = failures[0] if failures else f"not acknowledged within {self._durable_s:g} s"
             raise StoreError(f"cannot write snapshots to {self._topic}: {why}")
 
     def _put(self, partition: int, name: str, data: bytes, report: Any) -> None:
