@@ -4,6 +4,8 @@
   its batch: the position has moved on, so the records never come. Here a batch is handed out whole.
 - Gaps in what was fetched are written down (`before`), so who receives a record can tell whether
   Faust has dropped one in front of it. Offsets alone do not tell: transactions leave gaps too.
+- What a rebalance drops is fetched again by seeking to the committed offset; where nothing is
+  committed yet Faust does not seek, and it is gone. Here such a partition begins again.
 - A fetch waits at the broker for at most a twentieth of a second.
 - Waiting for every single message with four tasks is Faust's largest cost; where nothing can make
   the hand-over wait, it is simply done.
@@ -29,13 +31,28 @@ NOTHING = -1
 
 
 class SteadyThread(CommittedThread):
-    """The thread of aiokafka's consumer, with shorter fetches."""
+    """The thread of aiokafka's consumer, with shorter fetches and seeks that miss nothing."""
 
     def _create_worker_consumer(self, transport: Any) -> Any:
         consumer = super()._create_worker_consumer(transport)
         assert hasattr(consumer, "_fetch_max_wait_ms"), "aiokafka has moved its fetch wait"
         consumer._fetch_max_wait_ms = FETCH_WAIT_MS
         return consumer
+
+    async def seek_to_committed(self) -> Any:
+        """Seek every partition; one of which nothing is committed goes back to its start."""
+        found = await super().seek_to_committed()
+        unread = [tp for tp, offset in found.items() if not offset]
+        if unread:
+            await self.call_thread(_begin_again, self._ensure_consumer(), unread)
+        return found
+
+
+async def _begin_again(consumer: Any, partitions: Any) -> None:
+    """In the consumer's thread: a rebalance may have taken some of them away meanwhile."""
+    ours = set(partitions) & consumer.assignment()
+    if ours:
+        await consumer.seek_to_beginning(*ours)
 
 
 class SteadyConsumer(CommittedConsumer):

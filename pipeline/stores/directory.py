@@ -1,7 +1,7 @@
 """Snapshots in a directory: one folder per partition, one file per object.
 
 A file appears whole or not at all: written beside its name, synced, renamed, and the folder synced.
-What a killed writer left unfinished is removed before the first write, which may need its room.
+What a killed writer left half written is swept away by the next writer of the partition.
 For the embedded broker and for workers that share a machine or a volume.
 """
 
@@ -36,9 +36,7 @@ class DirectoryStore:
         folder = self._folder(partition)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if partition not in self._swept:
-                _sweep(folder)
-                self._swept.add(partition)
+            self._sweep(partition)
             for name, data in objects.items():
                 _write(folder / name, data)
             _sync_folder(folder)
@@ -53,6 +51,13 @@ class DirectoryStore:
                 (folder / name).unlink(missing_ok=True)
         except OSError as error:
             raise StoreError(f"cannot tidy snapshots in {folder}: {error.strerror}") from error
+
+    def _sweep(self, partition: int) -> None:
+        """Before the first write: should another still be at it, its write fails and is repeated."""
+        if partition not in self._swept:
+            self._swept.add(partition)
+            for left in self._folder(partition).glob(f"*{UNFINISHED}"):
+                left.unlink(missing_ok=True)
 
     def _folder(self, partition: int) -> Path:
         return self._root / str(partition)
@@ -74,12 +79,6 @@ class _Folder(Mapping[str, bytes]):
 
     def __len__(self) -> int:
         return len(self._names)
-
-
-def _sweep(folder: Path) -> None:
-    """Remove unfinished files. One that a zombie still writes only fails the zombie's snapshot."""
-    for path in folder.glob(f"*{UNFINISHED}"):
-        path.unlink(missing_ok=True)
 
 
 def _write(path: Path, data: bytes) -> None:

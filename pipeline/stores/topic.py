@@ -96,9 +96,9 @@ class TopicStore:
             self._put(partition, self._room + name, data, report)
         left = self._producer.flush(self._durable_s)
         if left or failures:
+            why = failures[0] if failures else f"not acknowledged within {self._durable_s:g} s"
             self._producer.purge()
             self._producer.flush(5)
-            why = failures[0] if failures else f"not acknowledged within {self._durable_s:g} s"
             raise StoreError(f"cannot write snapshots to {self._topic}: {why}")
 
     def _put(self, partition: int, name: str, data: bytes, report: Any) -> None:

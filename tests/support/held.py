@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from pipeline.environment import prepare
 
@@ -58,16 +59,14 @@ def hold_blob(hold: Hold) -> None:
             hold.stand()
         whole_file(path, data)
 
-    def no_more_objects(
-        self: Any, partition: int, name: str, data: bytes, report: Any
-    ) -> None:
+    def no_more_objects(self: Any, partition: int, name: str, data: bytes, report: Any) -> None:
         whole_object(self, partition, name, data, report)
         if hold.due():
             self._producer.flush(30)
             hold.stand()
 
-    directory._write = half_a_file
-    topic.TopicStore._put = no_more_objects  # type: ignore[method-assign]
+    patch.object(directory, "_write", half_a_file).start()
+    patch.object(topic.TopicStore, "_put", no_more_objects).start()
 
 
 def hold_manifest(hold: Hold) -> None:
@@ -82,7 +81,7 @@ def hold_manifest(hold: Hold) -> None:
         return late
 
     for store in (directory.DirectoryStore, topic.TopicStore):
-        store.write = wrap(store.write)  # type: ignore[attr-defined]
+        patch.object(store, "write", wrap(store.write)).start()
 
 
 def hold_commit(hold: Hold) -> None:
@@ -95,7 +94,7 @@ def hold_commit(hold: Hold) -> None:
             hold.stand()
         return saved
 
-    Shelf.save = slow  # type: ignore[method-assign]
+    patch.object(Shelf, "save", slow).start()
 
 
 def hold_load(hold: Hold) -> None:
@@ -108,13 +107,13 @@ def hold_load(hold: Hold) -> None:
             hold.stand()
         return loaded
 
-    Shelf.load = slow  # type: ignore[method-assign]
+    patch.object(Shelf, "load", slow).start()
 
 
 def hold_replay(hold: Hold) -> None:
     """So many records of a restore are folded."""
     for agent in (learner_agent, evaluator_agent):
-        read: Any = agent.read_range
+        read = agent.__dict__["read_range"]
 
         def slow(*args: Any, read: Any = read) -> Iterator[Any]:
             for message in read(*args):
@@ -122,7 +121,7 @@ def hold_replay(hold: Hold) -> None:
                 if hold.due():
                     hold.stand()
 
-        agent.read_range = slow
+        patch.object(agent, "read_range", slow).start()
 
 
 def main() -> None:
