@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from pipeline.fold import Fold, Output, Place
 from pipeline.settings import Settings, read_settings
 from pipeline.snapshots import Shelf
 from pipeline.stores import make_store
+from tests.faults.history import History
 from tests.support.stage import Stage
 
 Identity = tuple[int, int]
@@ -59,14 +61,15 @@ class Court:
     stage: Stage
     settings: Settings
     cluster: Cluster
+    history: History
 
     @staticmethod
-    def of(stage: Stage) -> Court:
+    def of(stage: Stage, history: History) -> Court:
         given = {name: str(value) for name, value in stage.chosen().items()}
         given |= {"kafka.bootstrap_servers": stage.broker.bootstrap, "kafka.prefix": stage.prefix}
         settings = read_settings({}, stage.folder / "dtgol.toml", given)
         topics = ("features", "labels", "journal", "predictions", "scores")
-        return Court(stage, settings, look(stage.broker.config, settings, topics))
+        return Court(stage, settings, look(stage.broker.config, settings, topics), history)
 
     def shelves(self, role: str, *topics: str) -> Iterator[tuple[int, Shelf]]:
         """The shelf of every partition, in the role's own store."""
@@ -79,9 +82,9 @@ class Court:
         return Place(self.cluster.topic_ids["journal"], names[0], partition, names[1], names[2])
 
     def read(self, name: str) -> dict[int, list[Message]]:
-        """A topic, partition by partition."""
+        """A topic, partition by partition, with what a fault has trimmed of it."""
         found: dict[int, list[Message]] = {n: [] for n in range(self.stage.partitions)}
-        for message in self.stage.read(name):
+        for message in self.history.with_earlier(name, self.stage.read(name)):
             found[message.partition() or 0].append(message)
         return found
 
@@ -95,11 +98,32 @@ class Refolded:
     applied: Counter[tuple[str, int]] = field(default_factory=Counter)
     learnt: Counter[str] = field(default_factory=Counter)
     digests: dict[int, str] = field(default_factory=dict)
+    forgotten: set[tuple[str, int]] = field(default_factory=set)
 
 
-def refold(place: Place, journal: Sequence[Message], offsets: set[int]) -> Refolded:
+def refold_over(
+    place: Place, journal: Sequence[Message], offsets: set[int], gap: range
+) -> Refolded:
+    """The same where a gap was accepted: folded without it, and what was said in it as it was."""
+
+
+    def part(start: int, stop: int) -> list[Message]:
+        return [each for each in journal if start <= (each.offset() or 0) < stop]
+
+    former = refold(place, part(0, gap.stop), set())
+    early = {offset for offset in offsets if offset <= gap.start}
+    done = refold(place, part(0, gap.start), early)
+    done.said |= {at: said for at, said in former.said.items() if at in gap}
+    done.forgotten = former.applied.keys() - done.applied.keys()
+    done.fold.jump(gap.stop)
+    return refold(place, part(gap.stop, sys.maxsize), offsets - early, done)
+
+
+def refold(
+    place: Place, journal: Sequence[Message], offsets: set[int], done: Refolded | None = None
+) -> Refolded:
     """Fold a partition; the state's digest at each of `offsets`."""
-    done = Refolded(Fold(place))
+    done = done or Refolded(Fold(place))
     fold = done.fold
     with _learning(done.learnt):
         for message in journal:
@@ -169,7 +193,13 @@ def judge_worker(court: Court) -> tuple[Found, dict[int, Refolded]]:
     for number, shelf in court.shelves("worker", "features", "labels", "journal"):
         place = court.place(number)
         kept = list(manifests(shelf, partial(Fold.restore, place)))
-        done = folded[number] = refold(place, journal[number], {offset for offset, _ in kept})
+        offsets = {offset for offset, _ in kept}
+        gap = court.history.jumps.get(number)
+        done = folded[number] = (
+            refold(place, journal[number], offsets)
+            if gap is None
+            else refold_over(place, journal[number], offsets, gap)
+        )
         _judge_inputs(court, found, done, {name: each[number] for name, each in sources.items()})
         _judge_predictions(found, done, predictions[number])
         for label, times in done.learnt.items():
@@ -195,8 +225,10 @@ def _judge_inputs(
         topic = court.stage.topic(name)
         found.inputs += len(messages)
         for message in messages:
-            times = done.applied[topic, message.offset() or 0]
-            if times != 1:
+            at = (topic, message.offset() or 0)
+            times = done.applied[at]
+            gone = at in done.forgotten or not court.history.was_read(name, message)
+            if times != 1 and not (gone and not times):
                 found.lost += not times
                 found.twice += times > 1
                 found.remarks.append(

@@ -23,7 +23,10 @@ def judge_evaluator(court: Court) -> Found:
     topics = {name: court.read(name) for name in ("predictions", "labels", "scores")}
     for number, shelf in court.shelves("evaluator", "predictions", "labels", "journal"):
         known = court.cluster.topic_ids["journal"], number, limits
-        here = {name: each[number] for name, each in topics.items()}
+        here = {
+            name: [message for message in each[number] if court.history.was_read(name, message)]
+            for name, each in topics.items()
+        }
         found.inputs += len(here["predictions"]) + len(here["labels"])
         kept = list(manifests(shelf, partial(Evaluation.restore, *known)))
         if not kept:
