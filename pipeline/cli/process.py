@@ -116,6 +116,8 @@ def set_up_logging(log_level: str) -> None:
     """One line per event on stderr; the libraries' chatter only from WARNING on."""
     import logging
 
+    from pipeline.repeats import Repeats
+
     logging.basicConfig(
         level=log_level.upper(),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
@@ -124,3 +126,5 @@ def set_up_logging(log_level: str) -> None:
     if log_level.upper() != "DEBUG":
         for chatty in ("faust", "mode", "aiokafka", "asyncio", "aiohttp"):
             logging.getLogger(chatty).setLevel(logging.WARNING)
+        for handler in logging.getLogger().handlers:
+            handler.addFilter(Repeats("aiokafka"))

@@ -1,4 +1,4 @@
-"""Where state is kept: full, damaged, trimmed, compacted. Nothing is lost unless a sentence says so.
+"""Where state is kept: full, damaged, trimmed, compacted. Nothing is lost unless it is said.
 
 A gap that was accepted is part of the judgement: see tests/faults/history.py.
 """
