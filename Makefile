@@ -58,3 +58,6 @@ fmt: $(VENV)/.test
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.step
 	$(BIN)/python -m benchmarks.throughput
+
+faults: $(VENV)/.test # the long run; make faults SEED=7 replays one seed, FAULTS='-k zombie' takes some
+	DTGOL_REQUIRE_BROKER=1 $(BIN)/pytest tests/faults --long $(if $(SEED),--fault-seed=$(SEED)) $(FAULTS)

@@ -61,7 +61,7 @@ class _Stream:
     newest: dict[int, Prediction] = field(default_factory=dict)
     marks: dict[tuple[str, int], int] = field(default_factory=dict)
     predictions: int = 0
-    scores: OrderedDict[Identity, tuple[bool, bool]] = field(default_factory=OrderedDict)
+    scores: OrderedDict[Identity, tuple[bool, bool, int]] = field(default_factory=OrderedDict)
     window: deque[Identity] = field(default_factory=deque)
     scored: int = 0
     wrong: int = 0
@@ -79,6 +79,8 @@ class _Stream:
     def judge(self, score: Score) -> None:
         before = self.scores.get(score.at)
         if before is not None:
+            if score.label_offset < before[2]:
+                return  # of a label that was corrected since
             self.wrong -= not before[0]
             self.naive_wrong -= not before[1]
         else:
@@ -86,7 +88,7 @@ class _Stream:
             self.window.append(score.at)
         self.wrong += not score.correct
         self.naive_wrong += not score.naive_correct
-        self.scores[score.at] = score.correct, score.naive_correct
+        self.scores[score.at] = score.correct, score.naive_correct, score.label_offset
         if len(self.scores) > max(SCORES_MAX, self.window_size):
             self.scores.popitem(last=False)
         while len(self.window) > self.window_size:
@@ -95,8 +97,8 @@ class _Stream:
     def view(self, stream: str) -> StreamView:
         newest = self.newest.values()
         recent = [self.scores[at] for at in self.window]
-        wrong = sum(not correct for correct, _ in recent)
-        naive_wrong = sum(not naive for _, naive in recent)
+        wrong = sum(not correct for correct, _, _ in recent)
+        naive_wrong = sum(not naive for _, naive, _ in recent)
         return StreamView(
             stream,
             records=sum(said.step for said in newest),

@@ -2,8 +2,9 @@
 
 The order between the two topics differs from run to run, so the state does not depend on it: pairs
 are known by their identity, counters are whole numbers, windows go by step. Predictions are kept,
-scored or not, so that a correction can be scored again. Of one identity the newest score counts. A
-repeated answer (`repeat`) is not scored: its record was scored when it was first answered.
+scored or not, so that a correction can be scored again. Of one identity the score counts that has
+seen the newest label. A repeated answer (`repeat`) is not scored: its record was scored when it was
+first answered.
 
 Bounded: beyond `pairs_max` the prediction with the smallest journal offset is forgotten, and none
 at or below it is taken in again; beyond `labels_max` the oldest label without a prediction.
@@ -180,6 +181,7 @@ class Evaluation:
             naive_loss=log_loss(said.naive, y),
             delay_ms=delay_ms,
             rescored=rescored,
+            label_offset=instance.label_offset,
         )
 
     def _retract(self, offset: int, instance: Instance) -> None:

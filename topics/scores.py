@@ -1,7 +1,9 @@
 """The scores message: one prediction against its label, as it was said at the time.
 
-Written by the evaluator. A corrected label gives a second score of the same identity with
-``rescored``; of one identity the newest counts.
+Written by the evaluator. A corrected label gives a second score of the same identity; of one
+identity the score with the largest ``label_offset`` counts. Usually it is the newest; not so when
+an evaluator that was frozen wakes and sends what others have corrected since. Copies are equal but
+for ``rescored``, which tells what its sender had said before.
 """
 
 from dataclasses import dataclass, field
@@ -33,4 +35,8 @@ class Score:
     )
     rescored: bool = field(
         default=False, metadata=wire("Replaces an earlier score: the label was corrected.")
+    )
+    label_offset: int = field(
+        default=-1,
+        metadata=wire("Offset of the label on its topic; -1 if not known.", minimum=-1),
     )

@@ -1,9 +1,9 @@
 """The evaluator: predictions and labels of one partition -> scores, and its snapshots.
 
-At least once; of one identity the newest score counts. Durable in this order: scores, blob,
-manifest, offsets of both topics. Restored as the learner is: snapshot, then a reader in no group up
-to what is committed; since the state does not depend on the order, any order will do. A state that
-was overtaken, because another evaluator had the partition in between, is restored again.
+At least once; of one identity the score of the newest label counts. Durable in this order: scores,
+blob, manifest, offsets of both topics. Restored as the learner is: snapshot, then a reader in no
+group up to what is committed; since the state does not depend on the order, any order will do. A
+state that was overtaken, because another evaluator had the partition in between, is restored again.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class DirectoryStore:
             raise StoreError(f"cannot tidy snapshots in {folder}: {error.strerror}") from error
 
     def _sweep(self, partition: int) -> None:
-        """Before the first write: should another still be at it, its write fails and is repeated."""
+        """Before the first write. A zombie may still be at it: its write fails and is repeated."""
         if partition not in self._swept:
             self._swept.add(partition)
             for left in self._folder(partition).glob(f"*{UNFINISHED}"):

@@ -42,11 +42,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Every trial for every seed: the one that was asked for, a fixed one, or several."""
+    """Every trial for every seed (the one asked for, a fixed one, or several) and every store."""
+    long = metafunc.config.getoption("--long")
     if "seed" in metafunc.fixturenames:
         given = metafunc.config.getoption("--fault-seed")
-        seeds = SEEDS_LONG if metafunc.config.getoption("--long") else SEEDS
+        seeds = SEEDS_LONG if long else SEEDS
         metafunc.parametrize("seed", [given] if given is not None else seeds)
+    stores = metafunc.definition.get_closest_marker("stores")
+    if stores is not None:
+        more = [stores.kwargs["long"]] if long and "long" in stores.kwargs else []
+        metafunc.parametrize("store", [*stores.args, *more])
 
 
 @pytest.hookimpl(wrapper=True)

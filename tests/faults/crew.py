@@ -52,10 +52,12 @@ class Member:
     def signal(self, number: int) -> None:
         os.kill(self.process.child.pid, number)
 
+    def reached(self) -> bool:
+        """Whether it stands still at the point that it was started with."""
+        return (self.folder / "reached").exists()
+
     def await_reached(self) -> None:
-        """Until it stands still at the point that it was started with."""
-        reached = self.folder / "reached"
-        wait_until(reached.exists, "its point to be reached", REACH_S, self.process.alive)
+        wait_until(self.reached, "its point to be reached", REACH_S, self.process.alive)
 
     def release(self) -> None:
         (self.folder / "release").touch()

@@ -11,7 +11,7 @@ import json
 import logging
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -95,6 +95,7 @@ class Refolded:
 
     fold: Fold
     said: dict[int, Output] = field(default_factory=dict)
+    letters: list[Output] = field(default_factory=list)
     applied: Counter[tuple[str, int]] = field(default_factory=Counter)
     learnt: Counter[str] = field(default_factory=Counter)
     digests: dict[int, str] = field(default_factory=dict)
@@ -105,7 +106,6 @@ def refold_over(
     place: Place, journal: Sequence[Message], offsets: set[int], gap: range
 ) -> Refolded:
     """The same where a gap was accepted: folded without it, and what was said in it as it was."""
-
 
     def part(start: int, stop: int) -> list[Message]:
         return [each for each in journal if start <= (each.offset() or 0) < stop]
@@ -134,6 +134,8 @@ def refold(
             for output in fold.apply(record):
                 if output.topic == "predictions":
                     done.said[record.offset] = output
+                else:
+                    done.letters.append(output)
             for (topic, id), mark in fold.marks.items():
                 if before.get((topic, id)) != mark:
                     done.applied[topic, mark] += 1
@@ -214,6 +216,7 @@ def judge_worker(court: Court) -> tuple[Found, dict[int, Refolded]]:
             found.snapshots += 1
             if fold.digest() != done.digests[offset]:
                 found.differs(f"partition {number}: the snapshot at {offset} differs")
+    _judge_letters(court, found, folded.values())
     return found, folded
 
 
@@ -250,6 +253,28 @@ def _judge_predictions(found: Found, done: Refolded, messages: Sequence[Message]
         found.lost += 1
         found.remarks.append(f"journal offset {offset} was never answered")
     found.duplicates += sum(each - 1 for each in times.values())
+
+
+def _judge_letters(court: Court, found: Found, folded: Iterable[Refolded]) -> None:
+    """Every dead letter is there, and none that the journal does not give."""
+    wanted = {
+        _letter(output.key, output.value, output.headers)
+        for each in folded
+        for output in each.letters
+    }
+    there = [
+        _letter(message.key(), message.value(), message.headers() or [])
+        for message in court.stage.read("dead-letters")
+    ]
+    found.lost += len(wanted - set(there))
+    found.differing += len(set(there) - wanted)
+    found.duplicates += len(there) - len(set(there))
+    if set(there) != wanted:
+        found.remarks.append(f"{len(wanted ^ set(there))} dead letters are missing or differ")
+
+
+def _letter(key: Any, value: Any, headers: Any) -> tuple[Any, ...]:
+    return key, value, tuple((name, bytes(text)) for name, text in headers)
 
 
 def state_hash(state: Mapping[str, Any], blobs: Mapping[str, Snapshot]) -> str:

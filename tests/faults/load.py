@@ -1,7 +1,8 @@
 """The load of a trial: features and late labels, paced from a thread, until it is told to end.
 
 Several streams, sharded by key over the partitions. A record's label comes some records later, or
-before its features, twice, with a correction, or never; which, is drawn from the seed.
+before its features, twice, with a correction, or never; now and then a record is of no use and must
+become a dead letter. What comes when, is drawn from the seed.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ LIMIT_S = 180
 class Flow:
     """What is sent, and how fast."""
 
-    per_s: int = 60
+    per_s: int = 40
     records_min: int = 300
     keys: int = 12
     """Rounded up to as many on every partition."""
     streams: int = 2
-    late_max: int = 60
+    late_max: int = 40
 
 
 class Load:
@@ -97,6 +98,8 @@ class Load:
         if early:
             self._stage.label(f"r{number}", y, key, stream=stream)
         self._stage.features(f"r{number}", x, key, stream=stream)
+        if chance.random() < 0.03:
+            self._stage.send("features", b'{"id":"bad-%d","x":7}' % number, key.encode())
         self._labels(number)
 
     def _plan(self, number: int, id: str, y: int, key: str, stream: str) -> bool:

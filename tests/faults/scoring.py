@@ -39,7 +39,8 @@ def judge_evaluator(court: Court) -> Found:
                 offsets = evaluation.next_offsets
                 found.differs(f"partition {number}: the evaluator's state at {offsets} differs")
         _judge_totals(found, number, kept[0][1], here)
-        _judge_scores(found, number, here)
+        everything = {name: each[number] for name, each in topics.items()}
+        _judge_scores(found, number, here, _answers(everything).keys() - _answers(here).keys())
     return found
 
 
@@ -107,8 +108,13 @@ def _judge_totals(
         )
 
 
-def _judge_scores(found: Found, number: int, topics: Mapping[str, Sequence[Message]]) -> None:
-    """A score for every pair; copies have the same bytes; of an identity the newest is true."""
+def _judge_scores(
+    found: Found, number: int, topics: Mapping[str, Sequence[Message]], forgotten: set[int]
+) -> None:
+    """A score for every pair; copies are equal; the one of the newest label is true.
+
+    Not so for what is forgotten: it may have been scored before it was lost, and never again.
+    """
     truth, answers = _truth(topics), _answers(topics)
     texts: dict[int, list[bytes]] = defaultdict(list)
     for message in topics["scores"]:
@@ -120,16 +126,16 @@ def _judge_scores(found: Found, number: int, topics: Mapping[str, Sequence[Messa
             found.remarks.append(f"partition {number}: the prediction {offset} was never scored")
     for offset, values in texts.items():
         scores = [orjson.loads(value) for value in values]
-        found.duplicates += sum(not score["rescored"] for score in scores) - 1
-        if offset not in answers or scores[-1]["y"] != truth[scores[-1]["id"]]:
+        newest = max(scores, key=lambda score: int(score["label_offset"]))
+        known = offset in answers and newest["y"] == truth[newest["id"]]
+        if not known and offset not in forgotten:
             found.differing += 1
-            found.remarks.append(f"partition {number}: the newest score of {offset} is not true")
-        for y in (0, 1):
-            first = {
-                v
-                for v, s in zip(values, scores, strict=True)
-                if (s["y"], s["rescored"]) == (y, False)
-            }
-            if len(first) > 1:
-                found.differing += 1
-                found.remarks.append(f"partition {number}: scores of {offset} differ")
+            found.remarks.append(f"partition {number}: the score of {offset} is not true")
+        of_label = defaultdict(set)
+        for score in scores:
+            score.pop("rescored")
+            of_label[score["label_offset"]].add(orjson.dumps(score))
+        found.duplicates += len(scores) - len(of_label)
+        if any(len(copies) > 1 for copies in of_label.values()):
+            found.differing += 1
+            found.remarks.append(f"partition {number}: scores of {offset} differ")

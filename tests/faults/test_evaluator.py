@@ -8,12 +8,12 @@ from __future__ import annotations
 import pytest
 
 from tests.faults.conftest import Trials
-from tests.faults.trial import Plan
+from tests.faults.trial import Plan, kill_at
 
 EVALUATOR = "evaluator"
 
 
-@pytest.mark.parametrize("store", ["topic", "directory"])
+@pytest.mark.stores("topic", long="directory")
 def test_an_evaluator_is_killed_in_steady_flow(trials: Trials, store: str) -> None:
     kills = trials.rounds(3, 12)
     plan = Plan("evaluator: kill -9 in steady flow", workers=1, evaluators=1, store=store)
@@ -26,17 +26,14 @@ def test_an_evaluator_is_killed_in_steady_flow(trials: Trials, store: str) -> No
     assert trial.faults == kills
 
 
-def test_an_evaluator_is_killed_while_it_keeps_its_state(trials: Trials) -> None:
+@pytest.mark.stores("directory", long="topic")
+def test_an_evaluator_is_killed_while_it_keeps_its_state(trials: Trials, store: str) -> None:
     points = ["blob", "manifest", "commit"] * trials.rounds(1, 4)
     trials.chance.shuffle(points)
-    plan = Plan("evaluator: kill -9 in a snapshot", workers=1, evaluators=1)
+    plan = Plan("evaluator: kill -9 in a snapshot", workers=1, evaluators=1, store=store)
     with trials.open(plan) as trial:
         trial.kill(trial.anyone(EVALUATOR))
-        for point in points:
-            held = trial.crew.start(EVALUATOR, at=point, times=trial.chance.randint(2, 6))
-            held.await_reached()
-            trial.moment(1, 20)
-            trial.kill(held)
+        kill_at(trial, EVALUATOR, points)
         trial.crew.start(EVALUATOR)
     assert trial.faults == 1 + len(points)
 
@@ -55,21 +52,15 @@ def test_an_evaluator_ends_in_good_order_and_starts_again(trials: Trials) -> Non
     assert trial.faults == rounds
 
 
-@pytest.mark.parametrize("store", ["topic", "directory"])
+@pytest.mark.stores("topic", long="directory")
 def test_a_frozen_evaluator_wakes_as_a_zombie(trials: Trials, store: str) -> None:
     """Others have scored on meanwhile; when it is given its partitions back, it must not skip."""
     rounds = trials.rounds(2, 8)
     plan = Plan("evaluator: SIGSTOP, expelled, SIGCONT", workers=1, evaluators=2, store=store)
     with trials.open(plan) as trial:
-        for _ in range(rounds):
+        for number in range(rounds):
             trial.moment()
-            zombie = trial.anyone(EVALUATOR)
-            trial.crew.freeze(zombie)
-            trial.count()
-            trial.await_whole(EVALUATOR)
-            trial.moment(120, 240)
-            trial.crew.thaw(zombie)
-            trial.await_whole(EVALUATOR)
+            trial.haunt(EVALUATOR, alone=number % 2 == 1)
             trial.moment()
     assert trial.faults == rounds
 

@@ -73,7 +73,7 @@ def test_the_snapshot_directory_is_full(trials: Trials, volume: Volume) -> None:
             kept = newest(trial)
             await_answer(trial)
             trial.kill(trial.anyone())
-            replace(trial)
+            trial.crew.start("worker")  # restores, and answers, though it cannot be ready
             await_red(trial, volume, "worker")
             await_answer(trial)
             assert newest(trial) == kept, "a snapshot on a full volume"
@@ -205,7 +205,8 @@ def test_the_journal_is_trimmed_above_the_snapshot(trials: Trials) -> None:
             assert f"partition {number} of {journal}: {skipped}" in log
         await_answer(trial)
         assert trial.crew.end(trial.anyone()) == 0
-        replace(trial)  # the gap is behind the snapshot now: nobody has to be asked again
+        # The gap is behind the snapshot now: nobody has to be asked again.
+        replace(trial, "worker", "--set=snapshots.every_ms=1000")
 
 
 def test_features_are_trimmed_before_they_were_read(trials: Trials) -> None:

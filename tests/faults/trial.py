@@ -33,7 +33,7 @@ from __future__ import annotations
 import random
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -43,7 +43,7 @@ from confluent_kafka import Consumer
 from pipeline.cluster import offsets_of_group
 from pipeline.faustapp import FAILED
 from pipeline.reader import bounds, open_reader
-from tests.faults.crew import Crew, Member
+from tests.faults.crew import REACH_S, Crew, Member
 from tests.faults.history import History
 from tests.faults.judgement import Court, Found, Refolded, append_times, judge_worker
 from tests.faults.load import Flow, Load
@@ -136,6 +136,28 @@ class Trial:
         when = self.crew.kill(member)
         self.count()
         self.hits[member.role].append((when, owned))
+
+    def haunt(self, role: str = "worker", alone: bool = False) -> None:
+        """Freeze one until another owns what it had, and wake it then: a zombie.
+
+        `alone`: the other has left when it wakes, so it is given its partitions back and must
+        notice that others were at work meanwhile.
+        """
+        zombie = self.anyone(role)
+        self.crew.freeze(zombie)
+        self.count()
+        self.await_whole(role)
+        self.moment(60, 240)
+        if alone:
+            for other in self.crew.of(role):
+                if other is not zombie:
+                    assert self.crew.end(other) == 0
+        self.crew.thaw(zombie)
+        self.await_whole(role)
+        if alone:
+            self.moment()
+            self.crew.start(role)
+            self.await_whole(role)
 
     def count(self, faults: int = 1) -> None:
         """A fault was injected."""
@@ -243,6 +265,25 @@ class Trial:
                 remarks=found.remarks,
             )
         )
+
+
+def kill_at(trial: Trial, role: str, points: Sequence[str]) -> None:
+    """Kill one process at each point; while one goes towards its point, so does another."""
+    left = list(points)
+    under_way: list[Member] = []
+    while left or under_way:
+        while left and len(under_way) < 2:
+            times = trial.chance.randint(2, 6)
+            under_way.append(trial.crew.start(role, at=left.pop(), times=times))
+        reached = wait_until(
+            lambda: [member for member in under_way if member.reached()],
+            "a point to be reached",
+            REACH_S,
+            lambda: all(member.alive for member in under_way),
+        )
+        trial.moment(1, 20)
+        trial.kill(reached[0])
+        under_way.remove(reached[0])
 
 
 def _next(when: float, partitions: set[int], appended: Mapping[int, list[float]]) -> float:

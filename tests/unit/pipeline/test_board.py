@@ -87,6 +87,14 @@ def test_a_corrected_label_replaces_the_score() -> None:
     assert row.total == row.window == (1, 0.0, 0.0)
 
 
+def test_a_score_of_a_label_that_was_corrected_since_is_left_out() -> None:
+    board = Board()
+    board.scored(write_score(replace(score(0, correct=True), label_offset=9)))
+    board.scored(write_score(replace(score(0, correct=False), label_offset=5)))  # a zombie's
+    (row,) = board.view().streams
+    assert row.total == row.window == (1, 0.0, 0.0)
+
+
 def test_dead_letters_by_reason_and_what_cannot_be_read() -> None:
     board = Board()
     headers = [
