@@ -1,6 +1,8 @@
 """What a process must know about its cluster before it starts, and when it must not start.
 
-Every refusal is one sentence that says what to do. Nothing is changed here; asking joins no group.
+Every refusal is one sentence that says what to do. A cluster that does not answer is no refusal: a
+process that is started while brokers are away must be started again, not be left for an operator.
+Nothing is changed here; asking joins no group.
 """
 
 from __future__ import annotations
@@ -26,12 +28,19 @@ from topics.catalog import TOGETHER, partition_mismatch
 
 SOURCES = ("features", "labels")
 LOOK_AGAIN_S = 0.5
+SHOWN_S = 5.0
+"""A broker that has just come back may not know all topics yet; so long they are asked for."""
 _REFUSED = (
     KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError._AUTHENTICATION,
     KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError._SSL,
 )
+
+
+class UnansweredError(RuntimeError):
+    """The cluster did not answer in time; one sentence. Ends the process, which may start again."""
 
 
 @dataclass(frozen=True)
@@ -51,15 +60,11 @@ class Cluster:
 
 def look(client: Mapping[str, Any], settings: Settings, topics: Sequence[str]) -> Cluster:
     """The cluster as it is; refuses if a topic is missing or the counts do not go together."""
-    admin = AdminClient({**client, "log_level": 0})
     names = {name: settings.topic(name) for name in topics}
-    try:
-        known = admin.list_topics(timeout=ASK_S)
-    except KafkaException as error:
-        raise RefusalError(
-            f"the cluster at {settings.kafka.bootstrap_servers} does not answer or does not let us "
-            f"in: {error.args[0].str()}"
-        ) from None
+    errors: list[KafkaError] = []
+    asking: dict[str, Any] = {**client, "log_level": 0, "error_cb": errors.append}
+    admin = AdminClient(asking)
+    known = _metadata(admin, list(names.values()), settings.kafka.bootstrap_servers, errors)
     missing = [full for full in names.values() if full not in known.topics]
     if missing:
         raise RefusalError(f"no topic {', '.join(missing)}: run dtgol topics apply first")
@@ -72,6 +77,29 @@ def look(client: Mapping[str, Any], settings: Settings, topics: Sequence[str]) -
     ids = _topic_ids(admin, list(names.values())) if has_ids else {}
     by_name = {name: ids.get(full) or full for name, full in names.items()}
     return Cluster(str(known.cluster_id or "unknown"), together, counts, by_name)
+
+
+def _metadata(
+    admin: AdminClient, wanted: Sequence[str], where: str, errors: Sequence[KafkaError]
+) -> Any:
+    """What the cluster says about itself, asked again for a moment while a topic is missing."""
+    until = monotonic() + SHOWN_S
+    while True:
+        try:
+            known = admin.list_topics(timeout=ASK_S)
+        except KafkaException as error:
+            admin.poll(0)
+            refusals = [each for each in errors if each.code() in _REFUSED]
+            if refusals:
+                raise RefusalError(
+                    f"the cluster at {where} does not let us in: {refusals[0].str()}"
+                ) from None
+            raise UnansweredError(
+                f"the cluster at {where} does not answer: {error.args[0].str()}"
+            ) from None
+        if monotonic() > until or all(name in known.topics for name in wanted):
+            return known
+        sleep(LOOK_AGAIN_S)
 
 
 def _topic_ids(admin: AdminClient, names: list[str]) -> dict[str, str]:
@@ -99,10 +127,11 @@ def offsets_of_group(
                 told = consumer.committed(asked, timeout=ASK_S)
             except KafkaException as error:
                 reason = error.args[0]
-                if reason.code() in _REFUSED or monotonic() > until:
-                    raise RefusalError(
-                        f"the offsets of group {group} cannot be read: {reason.str()}"
-                    ) from None
+                why = f"the offsets of group {group} cannot be read: {reason.str()}"
+                if reason.code() in _REFUSED:
+                    raise RefusalError(why) from None
+                if monotonic() > until:
+                    raise UnansweredError(why) from None
                 sleep(LOOK_AGAIN_S)
                 continue
             return {each.partition: each.offset if each.offset >= 0 else None for each in told}

@@ -47,7 +47,7 @@ class Evaluator:
     ) -> None:
         self.settings = settings
         self.cluster = cluster
-        self.client = security.librdkafka()
+        self.client = security.librdkafka() | settings.kafka.patience
         self.names = {name: settings.topic(name) for name in TOPICS}
         self.booths: dict[int, tuple[Booth, asyncio.Task[None]]] = {}
         self.store = make_store(settings, self.client, "evaluator")

@@ -18,6 +18,7 @@ from confluent_kafka import KafkaException
 from faust.types import TP
 
 from dtgol_core.config import ConfigError
+from pipeline.cluster import UnansweredError
 from pipeline.consumer import steady
 from pipeline.credentials import faust_credentials
 from pipeline.outbox import DeliveryError
@@ -182,7 +183,7 @@ async def guarded(work: Coroutine[Any, Any, None]) -> None:
         await work
     except (RefusalError, ConfigError) as refusal:
         end(REFUSED, str(refusal))
-    except DeliveryError as failure:
+    except (DeliveryError, UnansweredError) as failure:
         end(FAILED, str(failure))
     except KafkaException as failure:
         end(FAILED, f"the cluster did not do as it was asked: {failure.args[0].str()}")

@@ -52,7 +52,17 @@ class KafkaSettings:
     rebalance_timeout_ms: int = _is(
         60_000, "How long a member may take to give up its partitions.", 5_000, 600_000
     )
-    request_timeout_ms: int = _is(90_000, "Patience with one request.", 5_000, 600_000)
+    request_timeout_ms: int = _is(
+        90_000,
+        "Patience with one request, and with the topic that takes a snapshot.",
+        5_000,
+        600_000,
+    )
+
+    @property
+    def patience(self) -> dict[str, int]:
+        """The same patience for librdkafka's clients, which take at most five minutes."""
+        return {"socket.timeout.ms": min(self.request_timeout_ms, 300_000)}
 
 
 @dataclass(frozen=True)

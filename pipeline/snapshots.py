@@ -4,13 +4,15 @@ Every object carries the SHA-256 of its bytes in its name. A manifest is written
 is durable, so a torn write is never a snapshot; an object that is damaged or missing makes its
 manifest unusable, and an older one is taken. What a state consists of goes into blobs by content:
 full blocks of the delay table are parts of their own, written once, so a snapshot costs what has
-changed. Content depends on the journal prefix alone: a zombie writes the same thing.
+changed. Content depends on the journal prefix alone: a zombie writes the same thing. Only what was
+written here, or read and found whole, counts as written: damage is never built upon.
 
 Promise: `save` returns after the manifest is durable. Where objects lie is the `Store`'s matter.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -34,7 +36,10 @@ class Store(Protocol):
     """Where objects lie. Names are safe as file names; objects are never changed."""
 
     def read(self, partition: int) -> Mapping[str, bytes]:
-        """Every whole object of a partition; bytes may be loaded when they are asked for."""
+        """Every object of a partition, damaged ones too: who reads checks what the names say.
+
+        Bytes may be loaded when they are asked for.
+        """
 
     def write(self, partition: int, objects: Mapping[str, bytes]) -> None:
         """Write objects; durable on return. Raises `StoreError`."""
@@ -135,6 +140,7 @@ class Shelf:
         self._identity = dict(identity)
         self._note = dict(note or {})
         self._present: set[str] = set()
+        self._whole: set[str] = set()
         self._manifests: dict[str, set[str]] = {}
         self._streams: dict[str, dict[str, Any]] = {}
 
@@ -149,7 +155,7 @@ class Shelf:
         `build` makes it from state and streams; its `SnapshotError` counts as damage too.
         """
         objects = self._store.read(self._partition)
-        self._present = set(objects)
+        self._present, self._whole = set(objects), set()
         self._manifests, self._streams = {}, {}
         found: State | None = None
         for name in sorted(
@@ -184,6 +190,7 @@ class Shelf:
             del self._manifests[name]
             return None
         self._streams = manifest["streams"]
+        self._whole = set(self._manifests[name])
         if manifest["note"] != self._note:
             # Bits are promised within one fingerprint; going on is right, comparing bits is not.
             log.warning("partition %d: saved on %s", self._partition, manifest["note"])
@@ -197,9 +204,6 @@ class Shelf:
             names = self._shelve(stream, snapshot, fresh)
             offset = snapshot.manifest.get("stream", {}).get("next_offset", next_offset)
             streams[stream] = {"next_offset": offset, "objects": names}
-        if fresh:
-            self._store.write(self._partition, fresh)
-            self._present |= fresh.keys()
         manifest = {
             "version": VERSION,
             "next_offset": next_offset,
@@ -210,8 +214,7 @@ class Shelf:
         }
         data = json.dumps(manifest, separators=(",", ":"), allow_nan=False).encode()
         name = f"manifest.{next_offset:020d}.{_hash(data)}"
-        self._store.write(self._partition, {name: data})
-        self._present.add(name)
+        self._write(fresh, name, data)
         self._manifests[name] = _named(manifest)
         self._streams = streams
         self._prune()
@@ -219,19 +222,34 @@ class Shelf:
         bits = json.dumps([manifest["state"], manifest["streams"]], separators=(",", ":"))
         return Saved(next_offset, name, _hash(bits.encode()), len(fresh) + 1, written)
 
+    def _write(self, fresh: Mapping[str, bytes], name: str, manifest: bytes) -> None:
+        """Blobs, then the manifest. A failed attempt leaves nothing: the next needs its room."""
+        try:
+            if fresh:
+                self._store.write(self._partition, fresh)
+            self._store.write(self._partition, {name: manifest})
+        except StoreError:
+            needed = set(self._manifests).union(*self._manifests.values())
+            useless = [each for each in (name, *fresh) if each not in needed]
+            with contextlib.suppress(StoreError):
+                self._store.remove(self._partition, useless)
+            raise
+        self._present |= {name, *fresh}
+        self._whole |= fresh.keys()
+
     def _shelve(self, stream: str, snapshot: Snapshot, fresh: dict[str, bytes]) -> list[str]:
-        """Names of a stream's objects, the blob first; those not present are put into `fresh`."""
+        """Names of a stream's objects, the blob first; those not there go into `fresh`."""
         rest = dict(snapshot.arrays)
         parts = []
         for prefix in _full_blocks(snapshot):
             block = {name: rest.pop(name) for name in list(rest) if name.startswith(prefix)}
             data = encode(Snapshot(block, {}))
             parts.append(f"part.{_hash(data)}")
-            if parts[-1] not in self._present:
+            if parts[-1] not in self._whole:
                 fresh[parts[-1]] = data
         data = encode(Snapshot(rest, snapshot.manifest | {"parts": parts}))
         blob = f"blob.{stream}.{_hash(data)}"
-        if blob not in self._present:
+        if blob not in self._whole:
             fresh[blob] = data
         return [blob, *parts]
 
@@ -246,6 +264,7 @@ class Shelf:
         if useless - manifests:
             self._store.remove(self._partition, sorted(useless - manifests))
         self._present -= useless
+        self._whole -= useless
         self._manifests = {name: self._manifests[name] for name in kept}
 
     def _check_identity(self, found: Mapping[str, Any]) -> None:

@@ -73,7 +73,7 @@ class Worker:
         self.settings = settings
         self.cluster = cluster
         self.choices = choices
-        self.client = security.librdkafka()
+        self.client = security.librdkafka() | settings.kafka.patience
         self.names = {name: settings.topic(name) for name in TOPICS}
         self.posts: dict[int, Post] = {}
         self.store = make_store(settings, self.client, "worker")

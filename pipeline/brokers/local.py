@@ -34,10 +34,8 @@ READY_S = 120  # 4 s for one node on a quiet machine; three on two busy cores to
 FORMAT_S = 60
 START_TRIES = 3  # A free port can be taken between asking for it and binding it.
 
-# Kafka's own flags (bin/kafka-run-class.sh), with the heap that design §6 allows.
+# Kafka's own flags (bin/kafka-run-class.sh); the heap is the configuration's.
 SERVER_FLAGS = (
-    "-Xms256m",
-    "-Xmx512m",
     "-XX:+UseG1GC",
     "-XX:MaxGCPauseMillis=20",
     "-XX:InitiatingHeapOccupancyPercent=35",
@@ -51,10 +49,12 @@ TOOL_FLAGS = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 class ClusterConfig:
     """How many nodes, and how they differ from plain ones.
 
-    `format_args` go to Kafka's storage tool (`--add-scram …`).
+    `format_args` go to Kafka's storage tool (`--add-scram …`). `heap_mb` is what each node's Java
+    may take; half of it at once.
     """
 
     nodes: int = 1
+    heap_mb: int = 512
     properties: Mapping[str, str] | None = None
     listeners: Sequence[Listener] = (PLAINTEXT,)
     format_args: Sequence[str] = ()
@@ -94,8 +94,14 @@ class LocalCluster:
         shutil.rmtree(self.home, ignore_errors=True)
 
     def bootstrap(self, listener: str = PLAINTEXT.name) -> str:
-        """The addresses of one listener on every node, running or not."""
-        return ",".join(f"127.0.0.1:{ports.of[listener]}" for ports in self._ports.values())
+        """The addresses that clients are told of one listener on every node, running or not."""
+        (door,) = (each for each in self.config.listeners if each.name == listener)
+        ports = {node: door.told(node, self.port(node, listener)) for node in self._ports}
+        return ",".join(f"127.0.0.1:{port}" for port in ports.values())
+
+    def port(self, node: int, listener: str = PLAINTEXT.name) -> int:
+        """The port that a node itself listens on; behind what it advertises, if that is another."""
+        return self._ports[node].of[listener]
 
     def log_path(self, node: int = 1) -> Path:
         """The node's own log; a restart appends."""
@@ -168,7 +174,9 @@ class LocalCluster:
     def _launch(self, node: int, overrides: Mapping[str, str] | None) -> None:
         assert node not in self._running, f"node {node} is running"
         properties = self._write_properties(node, overrides)
-        command = [*self._java_command(SERVER_FLAGS, "kafka.Kafka"), str(properties)]
+        heap_mb = self.config.heap_mb
+        flags = [f"-Xms{heap_mb // 2}m", f"-Xmx{heap_mb}m", *SERVER_FLAGS]
+        command = [*self._java_command(flags, "kafka.Kafka"), str(properties)]
         self._running[node] = Tethered(command, self.log_path(node), remove=[self.home])
 
     def _await(self, nodes: Sequence[int]) -> None:

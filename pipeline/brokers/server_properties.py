@@ -17,14 +17,23 @@ CONTROLLER = "CONTROLLER"
 
 @dataclass(frozen=True)
 class Listener:
-    """A named door and its protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
+    """A named door and its protocol: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.
+
+    `advertised` are ports that clients are told instead of the door's own, one per node: something
+    stands in front of it (a proxy that a fault test can cut).
+    """
 
     name: str
     protocol: str
+    advertised: Sequence[int] = ()
 
     @property
     def plain(self) -> bool:
         return self.protocol == "PLAINTEXT"
+
+    def told(self, node: int, own: int) -> int:
+        """The port that clients of a node are told; the node's own unless another is advertised."""
+        return self.advertised[node - 1] if self.advertised else own
 
 
 PLAINTEXT = Listener("PLAINTEXT", "PLAINTEXT")
@@ -56,6 +65,9 @@ def server_properties(
     """Combined controller and broker; internal topics are replicated as far as nodes allow."""
     own = ports[node]
     doors = ",".join(f"{each.name}://{host}:{own.of[each.name]}" for each in listeners)
+    told = ",".join(
+        f"{each.name}://{host}:{each.told(node, own.of[each.name])}" for each in listeners
+    )
     copies = str(min(3, len(ports)))
     in_sync = str(min(2, len(ports)))
     protocols = [*listeners, Listener(CONTROLLER, "PLAINTEXT")]
@@ -67,7 +79,7 @@ def server_properties(
         ),
         "controller.listener.names": CONTROLLER,
         "listeners": f"{doors},{CONTROLLER}://{host}:{own.controller}",
-        "advertised.listeners": doors,
+        "advertised.listeners": told,
         "listener.security.protocol.map": ",".join(
             f"{each.name}:{each.protocol}" for each in protocols
         ),

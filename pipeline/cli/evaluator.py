@@ -8,8 +8,13 @@ from typing import Any
 
 import click
 
-from pipeline.cli import BadInput
-from pipeline.cli.process import process_options, run_app, set_up_logging, settings_from
+from pipeline.cli.process import (
+    prepared,
+    process_options,
+    run_app,
+    set_up_logging,
+    settings_from,
+)
 from pipeline.settings_page import help_text
 
 
@@ -25,12 +30,7 @@ def evaluator(config: Path | None, log_level: str, accept_gap: bool, **named: An
     settings = settings_from(config, **named)
     set_up_logging(log_level)
 
-    from dtgol_core.config import ConfigError
     from pipeline.evaluator import prepare_evaluator
-    from pipeline.snapshots import RefusalError
 
-    try:
-        ready = prepare_evaluator(settings, accept_gap)
-    except (ConfigError, RefusalError) as error:
-        raise BadInput(str(error)) from None
+    ready = prepared(lambda: prepare_evaluator(settings, accept_gap))
     run_app(ready.app, log_level)

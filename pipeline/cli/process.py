@@ -72,6 +72,30 @@ def settings_from(
         raise BadInput(str(error)) from None
 
 
+def prepared(prepare: Callable[[], Any]) -> Any:
+    """What is ready to run, or one sentence: exit code 2 to an operator, 1 to a supervisor.
+
+    A cluster that is away while we start is no matter for an operator: the next start may find it.
+    """
+    from confluent_kafka import KafkaException
+
+    from dtgol_core.config import ConfigError
+    from pipeline.cluster import UnansweredError
+    from pipeline.snapshots import RefusalError
+
+    try:
+        return prepare()
+    except (ConfigError, RefusalError) as error:
+        raise BadInput(str(error)) from None
+    except UnansweredError as error:
+        raise click.ClickException(f"{error}; to be started again") from None
+    except KafkaException as error:
+        said = error.args[0].str()
+        raise click.ClickException(
+            f"the cluster did not do as it was asked: {said}; to be started again"
+        ) from None
+
+
 def run_app(app: Any, log_level: str) -> None:
     """Run a Faust app until it is told to end; leaves by exit code."""
     import faust
@@ -92,6 +116,8 @@ def set_up_logging(log_level: str) -> None:
     """One line per event on stderr; the libraries' chatter only from WARNING on."""
     import logging
 
+    from pipeline.repeats import Repeats
+
     logging.basicConfig(
         level=log_level.upper(),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
@@ -100,3 +126,5 @@ def set_up_logging(log_level: str) -> None:
     if log_level.upper() != "DEBUG":
         for chatty in ("faust", "mode", "aiokafka", "asyncio", "aiohttp"):
             logging.getLogger(chatty).setLevel(logging.WARNING)
+        for handler in logging.getLogger().handlers:
+            handler.addFilter(Repeats("aiokafka"))

@@ -9,8 +9,13 @@ from typing import Any
 
 import click
 
-from pipeline.cli import BadInput
-from pipeline.cli.process import process_options, run_app, set_up_logging, settings_from
+from pipeline.cli.process import (
+    prepared,
+    process_options,
+    run_app,
+    set_up_logging,
+    settings_from,
+)
 from pipeline.settings_page import help_text
 
 
@@ -33,12 +38,7 @@ def worker(
     settings = settings_from(config, **named)
     set_up_logging(log_level)
 
-    from dtgol_core.config import ConfigError
-    from pipeline.snapshots import RefusalError
     from pipeline.worker import Choices, prepare_worker
 
-    try:
-        ready = prepare_worker(settings, Choices(accept_gap, reset_changed))
-    except (ConfigError, RefusalError) as error:
-        raise BadInput(str(error)) from None
+    ready = prepared(lambda: prepare_worker(settings, Choices(accept_gap, reset_changed)))
     run_app(ready.app, log_level)

@@ -17,4 +17,5 @@ def make_store(settings: Settings, client: Mapping[str, Any], role: str) -> Stor
     if settings.snapshots.store == "directory":
         root = Path(settings.snapshots.directory) / (settings.kafka.prefix or "default") / role
         return DirectoryStore(root)
-    return TopicStore(client, settings.topic("snapshots"), role)
+    patience_s = settings.kafka.request_timeout_ms / 1000
+    return TopicStore(client, settings.topic("snapshots"), role, patience_s)

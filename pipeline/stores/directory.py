@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from pipeline.snapshots import StoreError
 
 UNFINISHED = ".unfinished"
+_OURS = f".{secrets.token_hex(8)}{UNFINISHED}"
+"""No two processes write to one file: in containers they would have the same process id."""
 
 
 class DirectoryStore:
@@ -86,7 +89,7 @@ class _Folder(Mapping[str, bytes]):
 
 
 def _write(path: Path, data: bytes) -> None:
-    beside = path.with_name(f"{path.name}.{os.getpid()}{UNFINISHED}")
+    beside = path.with_name(path.name + _OURS)
     try:
         with beside.open("wb") as file:
             file.write(data)

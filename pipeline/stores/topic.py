@@ -19,24 +19,27 @@ from topics.headers import read_headers, write_headers
 from topics.refusals import Rejection
 from topics.snapshots import CHUNK_BYTES_MAX, VERSION, Chunk, SnapshotKind, chunk_key
 
-DURABLE_S = 120.0
+DURABLE_S = 90.0
 """How long a write may take before it counts as failed; the next snapshot tries again."""
 
 
 class TopicStore:
     """Objects as chunks on a topic. Safe to call from threads, one partition at a time."""
 
-    def __init__(self, client: Mapping[str, Any], topic: str, room: str) -> None:
+    def __init__(
+        self, client: Mapping[str, Any], topic: str, room: str, durable_s: float = DURABLE_S
+    ) -> None:
         self._client = dict(client)
         self._topic = topic
         self._room = room + "."
+        self._durable_s = durable_s
         self._parts: dict[tuple[int, str], int] = {}
         self._written_ms: dict[tuple[int, str], int] = {}
         self._producer = Producer(
             {
                 **self._client,
                 "enable.idempotence": True,
-                "message.timeout.ms": int(DURABLE_S * 1000),
+                "message.timeout.ms": int(durable_s * 1000),
                 "message.max.bytes": CHUNK_BYTES_MAX + 100_000,
                 "linger.ms": 0,
                 "log_level": 3,
@@ -44,7 +47,7 @@ class TopicStore:
         )
 
     def read(self, partition: int) -> Mapping[str, bytes]:
-        """Every whole object, by one pass over the partition."""
+        """Every object, by one pass over the partition; of a torn one what is there."""
         consumer = open_reader(self._client)
         try:
             low, high = bounds(consumer, self._topic, partition)
@@ -64,6 +67,7 @@ class TopicStore:
             return
         chunk = read_headers(Chunk, message.headers() or [])  # type: ignore[arg-type]
         if isinstance(chunk, Rejection) or chunk.version > VERSION:
+            newest.pop(key, None)  # the last record of a key is what counts, before compaction too
             return
         if chunk.name.startswith(self._room):
             assert isinstance(value, bytes)
@@ -75,18 +79,13 @@ class TopicStore:
         self, partition: int, newest: Mapping[bytes, tuple[Chunk, bytes]]
     ) -> dict[str, bytes]:
         found: dict[str, dict[int, bytes]] = {}
-        about: dict[str, Chunk] = {}
         for chunk, data in newest.values():
             found.setdefault(chunk.name, {})[chunk.part] = data
-            about[chunk.name] = chunk
-        objects = {}
-        for name, parts in found.items():
-            data = b"".join(parts[part] for part in sorted(parts))
-            self._parts[partition, name] = about[name].parts
-            whole = len(parts) == about[name].parts
-            if whole and hashlib.sha256(data).hexdigest() == about[name].sha256:
-                objects[name.removeprefix(self._room)] = data
-        return objects
+            self._parts[partition, chunk.name] = chunk.parts
+        return {
+            name.removeprefix(self._room): b"".join(parts[part] for part in sorted(parts))
+            for name, parts in found.items()
+        }
 
     def written_ms(self, partition: int, name: str) -> int | None:
         """The time of the object's last chunk, by its writer's clock."""
@@ -102,11 +101,11 @@ class TopicStore:
 
         for name, data in objects.items():
             self._put(partition, self._room + name, data, report)
-        left = self._producer.flush(DURABLE_S)
+        left = self._producer.flush(self._durable_s)
         if left or failures:
+            why = failures[0] if failures else f"not acknowledged within {self._durable_s:g} s"
             self._producer.purge()
             self._producer.flush(5)
-            why = failures[0] if failures else f"not acknowledged within {DURABLE_S:g} s"
             raise StoreError(f"cannot write snapshots to {self._topic}: {why}")
 
     def _put(self, partition: int, name: str, data: bytes, report: Any) -> None:

@@ -18,8 +18,10 @@ from confluent_kafka.cimpl import NewTopic
 
 from pipeline.brokers import Broker, ClusterConfig, LocalCluster, NoBrokerError, open_broker
 from pipeline.brokers.process import Tethered, free_ports
+from pipeline.brokers.server_properties import PLAINTEXT, Listener
 from tests.support.brokers import broker_is_required
 from tests.support.containers import open_testcontainer
+from tests.support.proxy import Cut, Proxy
 from tests.support.waiting import wait_until
 
 # What a killed owner leaves behind is looked for from outside, by address and by path.
@@ -209,6 +211,32 @@ def test_three_nodes_outlive_one_and_take_it_back() -> None:
         wait_until(lambda: len(in_sync(admin, topic)) == 3, "three copies again")
         cluster.stop(leader)
         assert carry(cluster.broker, 5), "two of three go on"
+
+
+@pytest.mark.parametrize("how", ["closed", "stalled"])
+def test_who_comes_by_an_advertised_proxy_can_be_cut_off_and_others_not(how: Cut) -> None:
+    with Proxy() as proxy:
+        listeners = (PLAINTEXT, Listener("PROXIED", "PLAINTEXT", (proxy.port,)))
+        try:
+            cluster = LocalCluster(ClusterConfig(listeners=listeners, heap_mb=256))
+        except NoBrokerError as refusal:
+            refuse("local", str(refusal))
+        with cluster:
+            proxy.lead_to(cluster.port(1, "PROXIED"))
+            cut_off = cluster.bootstrap("PROXIED")
+            assert cut_off == f"127.0.0.1:{proxy.port}"
+            known = AdminClient({"bootstrap.servers": cut_off}).list_topics(timeout=30)
+            assert [each.port for each in known.brokers.values()] == [proxy.port]
+            open_before = Producer({"bootstrap.servers": cut_off, "log_level": 0})
+            open_before.list_topics(timeout=30)
+            proxy.cut(how)
+            assert not answers(cut_off)
+            assert answers(cluster.bootstrap())
+            with pytest.raises(KafkaException):
+                open_before.list_topics(timeout=1)
+            proxy.heal()
+            wait_until(lambda: answers(cut_off), "the healed network")
+            assert open_before.list_topics(timeout=30).brokers
 
 
 def in_sync(admin: AdminClient, topic: str) -> list[int]:

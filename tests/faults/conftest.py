@@ -15,13 +15,20 @@ import pytest
 
 from pipeline.brokers import Broker, NoBrokerError
 from pipeline.brokers.local import ClusterConfig, LocalCluster
+from pipeline.brokers.server_properties import PLAINTEXT, Listener
 from tests.faults.rows import TABLE_VARIABLE, Row, as_markdown, as_text
 from tests.faults.trial import Plan, Trial
 from tests.support.brokers import mark_folder, refuse
+from tests.support.proxy import Proxy
 from tests.support.stage import Stage
 
 SESSION_MS = 3_000
-PROPERTIES = {"group.min.session.timeout.ms": "1000"}
+PROPERTIES = {
+    "group.min.session.timeout.ms": "1000",
+    # A killed broker may come back when the controller has missed it: after 9 s by default.
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "500",
+}
 PATIENCE: dict[str, object] = {
     "kafka.session_timeout_ms": SESSION_MS,
     "kafka.heartbeat_ms": 500,
@@ -69,10 +76,19 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[LocalCluster]:
+def proxy() -> Iterator[Proxy]:
+    """A second way to the broker, for who is to be cut off (`cluster.bootstrap("PROXIED")`)."""
+    with Proxy() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def cluster(proxy: Proxy) -> Iterator[LocalCluster]:
     """One local broker with short group sessions; real Kafka, ended with the run."""
+    listeners = (PLAINTEXT, Listener("PROXIED", "PLAINTEXT", (proxy.port,)))
     try:
-        with LocalCluster(ClusterConfig(properties=PROPERTIES)) as opened:
+        with LocalCluster(ClusterConfig(properties=PROPERTIES, listeners=listeners)) as opened:
+            proxy.lead_to(opened.port(1, "PROXIED"))
             yield opened
     except NoBrokerError as refusal:
         refuse(f"local: {refusal}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,7 @@ from pipeline.fold import Fold, Output, Place
 from pipeline.settings import Settings, read_settings
 from pipeline.snapshots import Shelf
 from pipeline.stores import make_store
+from tests.faults.history import History
 from tests.support.stage import Stage
 
 Identity = tuple[int, int]
@@ -59,14 +61,15 @@ class Court:
     stage: Stage
     settings: Settings
     cluster: Cluster
+    history: History
 
     @staticmethod
-    def of(stage: Stage) -> Court:
+    def of(stage: Stage, history: History) -> Court:
         given = {name: str(value) for name, value in stage.chosen().items()}
         given |= {"kafka.bootstrap_servers": stage.broker.bootstrap, "kafka.prefix": stage.prefix}
         settings = read_settings({}, stage.folder / "dtgol.toml", given)
         topics = ("features", "labels", "journal", "predictions", "scores")
-        return Court(stage, settings, look(stage.broker.config, settings, topics))
+        return Court(stage, settings, look(stage.broker.config, settings, topics), history)
 
     def shelves(self, role: str, *topics: str) -> Iterator[tuple[int, Shelf]]:
         """The shelf of every partition, in the role's own store."""
@@ -79,9 +82,9 @@ class Court:
         return Place(self.cluster.topic_ids["journal"], names[0], partition, names[1], names[2])
 
     def read(self, name: str) -> dict[int, list[Message]]:
-        """A topic, partition by partition."""
+        """A topic, partition by partition, with what a fault has trimmed of it."""
         found: dict[int, list[Message]] = {n: [] for n in range(self.stage.partitions)}
-        for message in self.stage.read(name):
+        for message in self.history.with_earlier(name, self.stage.read(name)):
             found[message.partition() or 0].append(message)
         return found
 
@@ -96,11 +99,39 @@ class Refolded:
     applied: Counter[tuple[str, int]] = field(default_factory=Counter)
     learnt: Counter[str] = field(default_factory=Counter)
     digests: dict[int, str] = field(default_factory=dict)
+    former: Refolded | None = None
+    """The life before an accepted gap: what it said may be there, and its state is forgotten."""
+
+    def answer(self, offset: int) -> Output | None:
+        """The one answer that a journal offset may have."""
+        former = self.former.said if self.former is not None else {}
+        return self.said.get(offset) or former.get(offset)
+
+    def was_forgotten(self, source: tuple[str, int]) -> bool:
+        """Whether a source record was heard in a gap."""
+        return self.former is not None and self.former.applied[source] > 0
 
 
-def refold(place: Place, journal: Sequence[Message], offsets: set[int]) -> Refolded:
+def refold_over(
+    place: Place, journal: Sequence[Message], offsets: set[int], gap: range
+) -> Refolded:
+    """The same where a gap was accepted: folded without it, and once more as it was before."""
+
+    def part(start: int, stop: int) -> list[Message]:
+        return [each for each in journal if start <= (each.offset() or 0) < stop]
+
+    early = {offset for offset in offsets if offset <= gap.start}
+    done = refold(place, part(0, gap.start), early)
+    done.former = refold(place, part(0, gap.stop), set())
+    done.fold.jump(gap.stop)
+    return refold(place, part(gap.stop, sys.maxsize), offsets - early, done)
+
+
+def refold(
+    place: Place, journal: Sequence[Message], offsets: set[int], done: Refolded | None = None
+) -> Refolded:
     """Fold a partition; the state's digest at each of `offsets`."""
-    done = Refolded(Fold(place))
+    done = done or Refolded(Fold(place))
     fold = done.fold
     with _learning(done.learnt):
         for message in journal:
@@ -172,7 +203,13 @@ def judge_worker(court: Court) -> tuple[Found, dict[int, Refolded]]:
     for number, shelf in court.shelves("worker", "features", "labels", "journal"):
         place = court.place(number)
         kept = list(manifests(shelf, partial(Fold.restore, place)))
-        done = folded[number] = refold(place, journal[number], {offset for offset, _ in kept})
+        offsets = {offset for offset, _ in kept}
+        gap = court.history.jumps.get(number)
+        done = folded[number] = (
+            refold(place, journal[number], offsets)
+            if gap is None
+            else refold_over(place, journal[number], offsets, gap)
+        )
         _judge_inputs(court, found, done, {name: each[number] for name, each in sources.items()})
         _judge_predictions(found, done, predictions[number])
         for label, times in done.learnt.items():
@@ -199,8 +236,10 @@ def _judge_inputs(
         topic = court.stage.topic(name)
         found.inputs += len(messages)
         for message in messages:
-            times = done.applied[topic, message.offset() or 0]
-            if times != 1:
+            at = (topic, message.offset() or 0)
+            times = done.applied[at]
+            gone = done.was_forgotten(at) or not court.history.was_read(name, message)
+            if times != 1 and not (gone and not times):
                 found.lost += not times
                 found.twice += times > 1
                 found.remarks.append(
@@ -214,7 +253,7 @@ def _judge_predictions(found: Found, done: Refolded, messages: Sequence[Message]
     for message in messages:
         offset = orjson.loads(message.value() or b"")["at"]["offset"]
         times[offset] += 1
-        wanted = done.said.get(offset)
+        wanted = done.answer(offset)
         if wanted is None or message.value() != wanted.value or message.key() != wanted.key:
             found.differing += 1
             found.remarks.append(f"predictions[{message.partition()}] of {offset}: other bytes")
@@ -226,20 +265,26 @@ def _judge_predictions(found: Found, done: Refolded, messages: Sequence[Message]
 
 def _judge_letters(court: Court, found: Found, folded: Iterable[Refolded]) -> None:
     """Every dead letter is there, and none that the journal does not give."""
-    wanted = {
-        _letter(output.key, output.value, output.headers)
-        for each in folded
-        for output in each.letters
-    }
+    lives = list(folded)
+    wanted, allowed = _letters(lives), _letters([each.former for each in lives if each.former])
     there = [
         _letter(message.key(), message.value(), message.headers() or [])
         for message in court.stage.read("dead-letters")
     ]
-    found.lost += len(wanted - set(there))
-    found.differing += len(set(there) - wanted)
+    lost, differing = wanted - set(there), set(there) - wanted - allowed
+    found.lost += len(lost)
+    found.differing += len(differing)
     found.duplicates += len(there) - len(set(there))
-    if set(there) != wanted:
-        found.remarks.append(f"{len(wanted ^ set(there))} dead letters are missing or differ")
+    if lost or differing:
+        found.remarks.append(f"{len(lost | differing)} dead letters are missing or differ")
+
+
+def _letters(folded: Iterable[Refolded]) -> set[tuple[Any, ...]]:
+    return {
+        _letter(output.key, output.value, output.headers)
+        for each in folded
+        for output in each.letters
+    }
 
 
 def _letter(key: Any, value: Any, headers: Any) -> tuple[Any, ...]:

@@ -23,7 +23,10 @@ def judge_evaluator(court: Court) -> Found:
     topics = {name: court.read(name) for name in ("predictions", "labels", "scores")}
     for number, shelf in court.shelves("evaluator", "predictions", "labels", "journal"):
         known = court.cluster.topic_ids["journal"], number, limits
-        here = {name: each[number] for name, each in topics.items()}
+        here = {
+            name: [message for message in each[number] if court.history.was_read(name, message)]
+            for name, each in topics.items()
+        }
         found.inputs += len(here["predictions"]) + len(here["labels"])
         kept = list(manifests(shelf, partial(Evaluation.restore, *known)))
         if not kept:
@@ -36,7 +39,8 @@ def judge_evaluator(court: Court) -> Found:
                 offsets = evaluation.next_offsets
                 found.differs(f"partition {number}: the evaluator's state at {offsets} differs")
         _judge_totals(found, number, kept[0][1], here)
-        _judge_scores(found, number, here)
+        everything = {name: each[number] for name, each in topics.items()}
+        _judge_scores(found, number, here, _answers(everything).keys() - _answers(here).keys())
     return found
 
 
@@ -104,8 +108,13 @@ def _judge_totals(
         )
 
 
-def _judge_scores(found: Found, number: int, topics: Mapping[str, Sequence[Message]]) -> None:
-    """A score for every pair; copies are equal; the one of the newest label is true."""
+def _judge_scores(
+    found: Found, number: int, topics: Mapping[str, Sequence[Message]], forgotten: set[int]
+) -> None:
+    """A score for every pair; copies are equal; the one of the newest label is true.
+
+    Not so for what is forgotten: it may have been scored before it was lost, and never again.
+    """
     truth, answers = _truth(topics), _answers(topics)
     texts: dict[int, list[bytes]] = defaultdict(list)
     for message in topics["scores"]:
@@ -118,7 +127,8 @@ def _judge_scores(found: Found, number: int, topics: Mapping[str, Sequence[Messa
     for offset, values in texts.items():
         scores = [orjson.loads(value) for value in values]
         newest = max(scores, key=lambda score: int(score["label_offset"]))
-        if offset not in answers or newest["y"] != truth[newest["id"]]:
+        known = offset in answers and newest["y"] == truth[newest["id"]]
+        if not known and offset not in forgotten:
             found.differing += 1
             found.remarks.append(f"partition {number}: the score of {offset} is not true")
         of_label = defaultdict(set)

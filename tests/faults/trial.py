@@ -45,6 +45,7 @@ from pipeline.cluster import offsets_of_group
 from pipeline.faustapp import FAILED
 from pipeline.reader import bounds, open_reader
 from tests.faults.crew import REACH_S, Crew, Member
+from tests.faults.history import History
 from tests.faults.judgement import Court, Found, Refolded, append_times, judge_worker
 from tests.faults.load import Flow, Load
 from tests.faults.rows import Row
@@ -90,6 +91,7 @@ class Trial:
         self.faults = 0
         self.hits: dict[str, list[tuple[float, set[int]]]] = {role: [] for role in plan.roles}
         self.rows: list[Row] = []
+        self.history = History()
         self.folded: dict[int, Refolded] = {}
 
     def __enter__(self) -> Trial:
@@ -236,7 +238,7 @@ class Trial:
         }
         for name, code in self.crew.end_all().items():
             assert code == 0, f"{name} did not end in good order: {code}"
-        court = Court.of(self.stage)
+        court = Court.of(self.stage, self.history)
         found, self.folded = judge_worker(court)
         self._judge_commits(found)
         for number, told in counts.items():

@@ -149,6 +149,45 @@ def test_after_a_fall_back_the_damaged_one_is_replaced(tmp_path: Path) -> None:
     assert healed.digest() == fold.digest()
 
 
+@pytest.mark.parametrize("victim", ["part.", "blob."])
+def test_damage_is_never_built_upon(tmp_path: Path, victim: str) -> None:
+    """Blocks of the delay table are written once: one that is damaged must be written again."""
+    journal, fold, keeper = Journal(), Fold(PLACE), shelf(tmp_path)
+    grow(journal, fold, 10)
+    save(keeper, fold)
+    grow(journal, fold, 600)
+    save(keeper, fold)
+    before = fold.digest()
+    for path in (tmp_path / "0").glob(f"{victim}*"):
+        path.write_bytes(path.read_bytes()[:-1])
+    keeper = shelf(tmp_path)
+    found = keeper.load(lambda state, streams: Fold.restore(PLACE, state, streams))
+    replayed, _ = fold_all(
+        [each for each in journal.records if found is None or each.offset >= found.next_offset],
+        found,
+    )
+    assert replayed.digest() == before
+    save(keeper, replayed)
+    healed = load(tmp_path)
+    assert healed is not None
+    assert healed.digest() == before
+
+
+@pytest.mark.parametrize("torn", ["blob.", "manifest."])
+def test_a_failed_attempt_leaves_no_objects_behind(tmp_path: Path, torn: str) -> None:
+    journal, fold, store = Journal(), Fold(PLACE), Failing(tmp_path)
+    keeper = Shelf(store, 0, IDENTITY)
+    grow(journal, fold, 600, "big")
+    save(keeper, fold)
+    before = {path.name for path in (tmp_path / "0").iterdir()}
+    store.fail = torn
+    for _ in range(3):
+        grow(journal, fold, 300, "big")
+        with pytest.raises(StoreError, match="no space"):
+            save(keeper, fold)
+        assert {path.name for path in (tmp_path / "0").iterdir()} == before
+
+
 @pytest.mark.parametrize("torn", ["blob.", "manifest."])
 def test_a_torn_write_is_never_a_snapshot(tmp_path: Path, torn: str) -> None:
     journal, fold = Journal(), Fold(PLACE)

@@ -1,0 +1,87 @@
+"""The snapshots of a trial as an intruder sees them: listed by offset, damaged where they lie.
+
+The same for both stores: a file is overwritten in place; a chunk of the topic is overwritten under
+its key, with its own headers, as a broker with a bad disk might hand it out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Message, Producer
+
+from pipeline.stores.directory import DirectoryStore
+from pipeline.stores.topic import TopicStore
+from tests.faults.trial import Trial
+from topics.snapshots import SnapshotKind, chunk_key
+
+FLUSH_S = 30
+
+
+@dataclass(frozen=True)
+class Vault:
+    """One role's snapshots of one partition."""
+
+    trial: Trial
+    role: str
+    partition: int
+
+    def objects(self) -> Mapping[str, bytes]:
+        stage = self.trial.stage
+        if self.trial.plan.store == "directory":
+            return DirectoryStore(self._root.parent).read(self.partition)
+        config, topic = stage.broker.config, stage.topic("snapshots")
+        return TopicStore(config, topic, self.role).read(self.partition)
+
+    @property
+    def _root(self) -> Path:
+        stage = self.trial.stage
+        base = Path(str(stage.chosen()["snapshots.directory"]))
+        return base / stage.prefix / self.role / str(self.partition)
+
+    def manifests(self) -> list[str]:
+        """Their names, the newest first."""
+        return sorted((n for n in self.objects() if n.startswith("manifest.")), reverse=True)
+
+    def blobs(self, manifest: str) -> list[str]:
+        """What a manifest names that the one before it does not."""
+        objects, older = self.objects(), [m for m in self.manifests() if m < manifest]
+        known = set(_named(objects[older[0]])) if older else set()
+        return sorted(set(_named(objects[manifest])) - known)
+
+    def damage(self, name: str, cut: bool = False) -> None:
+        """Turn one bit of an object over, or cut its end off."""
+        whole = self.objects()[name]
+        bad = whole[:-7] if cut else whole[:-7] + bytes([whole[-7] ^ 1]) + whole[-6:]
+        if self.trial.plan.store == "directory":
+            (self._root / name).write_bytes(bad)
+        else:
+            self._overwrite(f"{self.role}.{name}", bad)
+
+    def _overwrite(self, name: str, bad: bytes) -> None:
+        stage = self.trial.stage
+        kind = SnapshotKind.MANIFEST if ".manifest." in name else SnapshotKind.BLOB
+        key = chunk_key(kind, name, 0)
+        (*_, chunk) = (m for m in stage.read("snapshots") if self._is(m, key))
+        producer = Producer(stage.broker.config)
+        headers: Any = chunk.headers()
+        topic = stage.topic("snapshots")
+        producer.produce(topic, bad, key, partition=self.partition, headers=headers)
+        assert producer.flush(FLUSH_S) == 0
+
+    def _is(self, message: Message, key: bytes) -> bool:
+        return message.key() == key and message.partition() == self.partition
+
+
+def offset_of(manifest: str) -> int:
+    """The offset that a manifest's name says."""
+    return int(manifest.split(".")[1])
+
+
+def _named(manifest: bytes) -> list[str]:
+    streams = json.loads(manifest)["streams"]
+    return [name for entry in streams.values() for name in entry["objects"]]
