@@ -98,6 +98,13 @@ class Fold:
         self.counts["records/gone"] += offset - self.next_offset
         self.next_offset, self.forgiven = offset, set()
 
+    def mark(self, topic: str, topic_id: str) -> int | None:
+        """The last record of a source that was applied; None if any record may come next."""
+        at = (topic, topic_id)
+        if self.forgiven is not None and at not in self.forgiven:
+            return None
+        return self.marks.get(at, NO_OFFSET)
+
     def _travel(self, record: JournalRecord, source: Source) -> list[Output]:
         """A copy or a stub: once, and only behind what it followed at its source."""
         at = (source.topic, source.topic_id)

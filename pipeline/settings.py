@@ -109,7 +109,17 @@ class WorkerSettings:
     )
     commit_ms: int = _is(1_000, "Time between commits of source offsets.", 50, 60_000)
     stuck_ms: int = _is(
-        120_000, "Not ready after so long without progress while there is work.", 1_000, DAY_MS
+        120_000,
+        "Not ready after so long without progress while there is work; the evaluator too.",
+        1_000,
+        DAY_MS,
+    )
+    give_up_ms: int = _is(
+        300_000,
+        "The process ends with exit code 1 after so long without progress while there is work, or "
+        "without an answer of the cluster; the evaluator too.",
+        2_000,
+        DAY_MS,
     )
     why: int = _is(0, "Reasons in every prediction: the features that moved it most.", 0, 100)
 
@@ -351,6 +361,11 @@ def _check(settings: Settings) -> None:
         raise ConfigError("kafka.heartbeat_ms must be at most half of kafka.session_timeout_ms")
     if settings.kafka.request_timeout_ms < settings.kafka.session_timeout_ms:
         raise ConfigError("kafka.request_timeout_ms must not be below kafka.session_timeout_ms")
+    worker = settings.worker
+    if worker.give_up_ms <= max(worker.stuck_ms, worker.merge_wait_ms):
+        raise ConfigError(
+            "worker.give_up_ms must be above worker.stuck_ms and worker.merge_wait_ms"
+        )
     if settings.snapshots.store == "directory" and not settings.snapshots.directory:
         raise ConfigError("snapshots.directory must be set for snapshots.store = directory")
     try:
