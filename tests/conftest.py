@@ -17,6 +17,12 @@ settings.register_profile("ci", settings.get_profile("dtgol"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dtgol")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of the fault and load tests; declared here, where pytest looks for them."""
+    parser.addoption("--long", action="store_true", help="more rounds, records and seeds")
+    parser.addoption("--fault-seed", type=int, help="run every fault trial with this seed alone")
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """The folder with the real data sets."""

@@ -17,27 +17,17 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from pipeline.brokers import REAL, Broker, NoBrokerError, open_broker
+from tests.support.brokers import mark_folder, refuse
 from tests.support.containers import open_testcontainer
 from tests.support.waiting import wait_until
 
 CHOICE = "DTGOL_TEST_BROKER"
-NO = ("", "0", "false")
 
 MakeTopics = Callable[[Mapping[str, int]], list[str]]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder needs a broker; `-m 'not broker'` leaves it out."""
-    here = os.path.dirname(__file__)
-    for item in items:
-        if str(item.path).startswith(here):
-            item.add_marker(pytest.mark.broker)
-
-
-def broker_is_required() -> bool:
-    """Whether a missing real broker is a failure and not a skip."""
-    names = ("CI", "DTGOL_REQUIRE_BROKER")
-    return any(os.environ.get(name, "").lower() not in NO for name in names)
+    mark_folder(items, __file__)
 
 
 def open_rung(choice: str) -> AbstractContextManager[Broker]:
@@ -47,13 +37,6 @@ def open_rung(choice: str) -> AbstractContextManager[Broker]:
     if choice in ("given", "local", "embedded"):
         return open_broker(choice)  # type: ignore[arg-type]
     raise ValueError(f"{CHOICE}={choice}: expected auto, given, docker, local or embedded")
-
-
-def refuse(reason: str) -> None:
-    """Skip, or fail where a real broker is required."""
-    if broker_is_required():
-        pytest.fail(f"a real broker is required here. {reason}", pytrace=False)
-    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")

@@ -81,6 +81,8 @@ class Stage:
     folder: Path
     partitions: int = 2
     config: str = ""
+    replication: int = 1
+    settings: Mapping[str, object] = field(default_factory=dict)
     sent: int = 0
     started: int = 0
     _producer: Any = field(default=None, repr=False)
@@ -88,13 +90,18 @@ class Stage:
     def __post_init__(self) -> None:
         names = [self.topic(each.name) for each in CATALOG]
         if self.broker.limits.creates_topics:
-            apply(AdminClient(self.broker.config), wishes(self.prefix, self.partitions, 1))
+            apply(AdminClient(self.broker.config), wishes(self.prefix, self.partitions, self.replication))
         else:
             self.partitions = self.broker.limits.partitions_max or self.partitions
             asking = Producer(self.broker.config)
             for name in names:
                 asking.list_topics(name, timeout=10)
-        settings = {"partitioner": "murmur2_random", "enable.idempotence": True, "linger.ms": 1}
+        settings = {
+            "partitioner": "murmur2_random",
+            "enable.idempotence": True,
+            "linger.ms": 1,
+            "message.timeout.ms": 0,  # an input that the producer gave up proves nothing
+        }
         self._producer = Producer({**self.broker.config, **settings})
         (self.folder / "dtgol.toml").write_text(self.config)
 
@@ -132,8 +139,17 @@ class Stage:
         assert self._producer.flush(30) == 0
 
     @contextlib.contextmanager
-    def process(self, role: str, *more: str, config: str | None = None) -> Iterator[Process]:
-        """A worker or evaluator for the length of the block, with short patience."""
+    def process(
+        self,
+        role: str,
+        *more: str,
+        config: str | None = None,
+        entry: Sequence[str] = ("pipeline",),
+    ) -> Iterator[Process]:
+        """A worker or evaluator for the length of the block, with short patience.
+
+        `entry` is the module that is run, with arguments of its own in front.
+        """
         self.started += 1
         (port,) = free_ports(1)
         path = self.folder / "dtgol.toml"
@@ -141,11 +157,12 @@ class Stage:
             path = self.folder / f"dtgol-{self.started}.toml"
             path.write_text(config)
         log_path = self.folder / f"{role}-{self.started}.log"
-        with running(self.command(role, port, path, *more), log_path) as child:
+        with running(self.command(role, port, path, *more, entry=entry), log_path) as child:
             yield Process(child, f"http://127.0.0.1:{port}", log_path)
 
-    def command(self, role: str, port: int, path: Path, *more: str) -> list[str]:
-        settings = {
+    def chosen(self) -> dict[str, object]:
+        """The settings of every process here: short patience, then what the test wants."""
+        return {
             "kafka.session_timeout_ms": 6000,
             "kafka.heartbeat_ms": 1000,
             "snapshots.store": self.broker.limits.snapshot_store,
@@ -154,10 +171,15 @@ class Stage:
             "snapshots.every_ms": 1000,
             "worker.commit_ms": 200,
             "worker.merge_wait_ms": 5000,
+            **self.settings,
         }
-        options = [f"--set={key}={value}" for key, value in settings.items()]
+
+    def command(
+        self, role: str, port: int, path: Path, *more: str, entry: Sequence[str] = ("pipeline",)
+    ) -> list[str]:
+        options = [f"--set={key}={value}" for key, value in self.chosen().items()]
         return [
-            *("-m", "pipeline", role, "--bootstrap", self.broker.bootstrap),
+            *("-m", *entry, role, "--bootstrap", self.broker.bootstrap),
             *("--prefix", self.prefix, "--web-port", str(port), "--config", str(path)),
             *options,
             *more,

@@ -1,0 +1,124 @@
+"""A broker of this folder's own, that notices a silent member soon; trials; the table at the end."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.brokers import Broker, NoBrokerError
+from pipeline.brokers.local import ClusterConfig, LocalCluster
+from tests.faults.rows import TABLE_VARIABLE, Row, as_markdown, as_text
+from tests.faults.trial import Plan, Trial
+from tests.support.brokers import mark_folder, refuse
+from tests.support.stage import Stage
+
+SESSION_MS = 3_000
+PROPERTIES = {"group.min.session.timeout.ms": "1000"}
+PATIENCE: dict[str, object] = {
+    "kafka.session_timeout_ms": SESSION_MS,
+    "kafka.heartbeat_ms": 500,
+}
+SEEDS, SEEDS_LONG = (1,), (11, 12, 13, 14)
+ROWS: pytest.StashKey[list[Row]] = pytest.StashKey()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_folder(items, __file__)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every trial for every seed: the one that was asked for, a fixed one, or several."""
+    if "seed" in metafunc.fixturenames:
+        given = metafunc.config.getoption("--fault-seed")
+        seeds = SEEDS_LONG if metafunc.config.getoption("--long") else SEEDS
+        metafunc.parametrize("seed", [given] if given is not None else seeds)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """A failure says how to see it again."""
+    report: Any = yield
+    seed = getattr(item, "callspec", None) and item.callspec.params.get("seed")  # type: ignore[attr-defined]
+    if report.failed and seed is not None:
+        test = item.nodeid.partition("[")[0]
+        report.sections.append(("seed", f"again with: pytest {test} --fault-seed={seed}"))
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    rows = config.stash.get(ROWS, [])
+    if not rows:
+        return
+    terminalreporter.section("faults")
+    terminalreporter.write_line(as_text(rows))
+    if os.environ.get(TABLE_VARIABLE):
+        Path(os.environ[TABLE_VARIABLE]).write_text(as_markdown(rows))
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[LocalCluster]:
+    """One local broker with short group sessions; real Kafka, ended with the run."""
+    try:
+        with LocalCluster(ClusterConfig(properties=PROPERTIES)) as opened:
+            yield opened
+    except NoBrokerError as refusal:
+        refuse(f"local: {refusal}")
+
+
+@dataclass
+class Trials:
+    """Opens trials for one test, with a seed, and keeps their rows."""
+
+    broker: Broker
+    seed: int
+    long: bool
+    folder: Path
+    rows: list[Row]
+    opened: int = field(default=0)
+
+    def rounds(self, short: int, long: int) -> int:
+        """How often, in CI and in the long run."""
+        return long if self.long else short
+
+    @contextmanager
+    def open(self, plan: Plan, broker: Broker | None = None) -> Iterator[Trial]:
+        """A trial under way; judged, and its rows checked, when the block is left."""
+        self.opened += 1
+        folder = self.folder / f"trial-{self.opened}"
+        folder.mkdir()
+        if self.long:
+            plan = replace(plan, flow=replace(plan.flow, records_min=3 * plan.flow.records_min))
+        settings = {**PATIENCE, "snapshots.store": plan.store, **plan.settings}
+        stage = Stage(
+            broker or self.broker,
+            f"faults-{uuid.uuid4().hex[:8]}-",
+            folder,
+            plan.partitions,
+            plan.config,
+            plan.replication,
+            settings,
+        )
+        trial = Trial(stage, plan, self.seed)
+        try:
+            with trial:
+                yield trial
+        finally:
+            self.rows.extend(trial.rows)
+        for row in trial.rows:
+            row.check()
+
+
+@pytest.fixture
+def trials(
+    cluster: LocalCluster, seed: int, tmp_path: Path, request: pytest.FixtureRequest
+) -> Trials:
+    """Trials on this folder's broker."""
+    rows = request.config.stash.setdefault(ROWS, [])
+    return Trials(cluster.broker, seed, request.config.getoption("--long"), tmp_path, rows)

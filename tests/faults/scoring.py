@@ -1,0 +1,131 @@
+"""The judge of the evaluator: scores, totals and snapshots against what is on its two topics."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import orjson
+from confluent_kafka import Message
+
+from pipeline.evaluation import Bounds, Evaluation
+from tests.faults.judgement import Court, Found, manifests, state_hash
+from topics.codec import read_label, read_prediction
+from topics.refusals import Rejection
+
+
+def judge_evaluator(court: Court) -> Found:
+    """Every prediction whose label is known was scored, counted once, and the state is whole."""
+    found = Found()
+    own = court.settings.evaluator
+    limits = Bounds(own.pairs_max, own.labels_max, own.window_rows, own.windows_max)
+    topics = {name: court.read(name) for name in ("predictions", "labels", "scores")}
+    for number, shelf in court.shelves("evaluator", "predictions", "labels", "journal"):
+        known = court.cluster.topic_ids["journal"], number, limits
+        here = {name: each[number] for name, each in topics.items()}
+        found.inputs += len(here["predictions"]) + len(here["labels"])
+        kept = list(
+            manifests(
+                shelf, lambda state, blobs, known=known: Evaluation.restore(*known, state, blobs)
+            )
+        )
+        if not kept:
+            found.differs(f"partition {number}: the evaluator has no whole snapshot")
+            continue
+        for _, evaluation in kept:
+            found.snapshots += 1
+            offline = evaluate(court, Evaluation(*known), here, evaluation.next_offsets)
+            if state_hash(*evaluation.snapshot()) != state_hash(*offline.snapshot()):
+                offsets = evaluation.next_offsets
+                found.differs(f"partition {number}: the evaluator's state at {offsets} differs")
+        _judge_totals(found, number, kept[0][1], here)
+        _judge_scores(found, number, here)
+    return found
+
+
+def evaluate(
+    court: Court,
+    evaluation: Evaluation,
+    topics: Mapping[str, Sequence[Message]],
+    ends: Mapping[str, int],
+) -> Evaluation:
+    """All predictions, then all labels, up to the given ends: the state knows no other order."""
+    limits = court.settings.rules.limits
+    for message in _until(topics["predictions"], ends["predictions"]):
+        prediction = read_prediction(_bytes(message.value()))
+        if isinstance(prediction, Rejection):
+            evaluation.counts["predictions/refused"] += 1
+        else:
+            evaluation.predict(prediction)
+    for message in _until(topics["labels"], ends["labels"]):
+        time_ms = message.timestamp()[1]
+        label = read_label(_bytes(message.value()), _bytes(message.key()), time_ms, limits)
+        if isinstance(label, Rejection):
+            evaluation.counts["labels/refused"] += 1
+        else:
+            evaluation.label(label, message.offset() or 0)
+    evaluation.next_offsets = dict(ends)
+    return evaluation
+
+
+def _until(messages: Sequence[Message], end: int) -> list[Message]:
+    return [message for message in messages if (message.offset() or 0) < end]
+
+
+def _bytes(given: str | bytes | None) -> bytes | None:
+    assert not isinstance(given, str)
+    return given
+
+
+def _truth(topics: Mapping[str, Sequence[Message]]) -> dict[str, int]:
+    """The newest label of every id, by plain counting."""
+    labels = [orjson.loads(message.value() or b"") for message in topics["labels"]]
+    return {label["id"]: int(label["y"]) for label in labels}
+
+
+def _answers(topics: Mapping[str, Sequence[Message]]) -> dict[int, tuple[str, float]]:
+    """What was said, once per identity, repetitions left out."""
+    said = [orjson.loads(message.value() or b"") for message in topics["predictions"]]
+    return {each["at"]["offset"]: (each["id"], each["p"]) for each in said if not each["repeat"]}
+
+
+def _judge_totals(
+    found: Found, number: int, evaluation: Evaluation, topics: Mapping[str, Sequence[Message]]
+) -> None:
+    """The totals, against a count that shares no code with the evaluator."""
+    truth = _truth(topics)
+    judged = [(p, truth[id]) for id, p in _answers(topics).values() if id in truth]
+    right = sum(int(p > 0.5) == y for p, y in judged)
+    totals = [board.summary().total for board in evaluation.boards.values()]
+    counted = sum(total.count for total in totals)
+    correct = round(sum(total.count * (total.forecast.accuracy or 0.0) for total in totals))
+    if (counted, correct) != (len(judged), right):
+        found.twice += max(0, counted - len(judged))
+        found.remarks.append(
+            f"partition {number}: {counted} counted, {correct} right; "
+            f"offline {len(judged)} and {right}"
+        )
+
+
+def _judge_scores(found: Found, number: int, topics: Mapping[str, Sequence[Message]]) -> None:
+    """A score for every pair; copies have the same bytes; of an identity the newest is true."""
+    truth, answers = _truth(topics), _answers(topics)
+    texts: dict[int, list[bytes]] = defaultdict(list)
+    for message in topics["scores"]:
+        value = _bytes(message.value()) or b""
+        texts[orjson.loads(value)["at"]["offset"]].append(value)
+    for offset in answers.keys() - texts.keys():
+        if answers[offset][0] in truth:
+            found.lost += 1
+            found.remarks.append(f"partition {number}: the prediction {offset} was never scored")
+    for offset, values in texts.items():
+        scores = [orjson.loads(value) for value in values]
+        found.duplicates += sum(not score["rescored"] for score in scores) - 1
+        if offset not in answers or scores[-1]["y"] != truth[scores[-1]["id"]]:
+            found.differing += 1
+            found.remarks.append(f"partition {number}: the newest score of {offset} is not true")
+        for y in (0, 1):
+            first = {v for v, s in zip(values, scores, strict=True) if (s["y"], s["rescored"]) == (y, False)}
+            if len(first) > 1:
+                found.differing += 1
+                found.remarks.append(f"partition {number}: scores of {offset} differ")

@@ -1,0 +1,266 @@
+"""One trial: a load, faults at seeded moments, quiet, then the journal folded offline and compared.
+
+How to add a fault. Write a test that takes the fixture `trials`, open a trial, and do the damage in
+its block while the load goes on; everything else is the harness's:
+
+    def test_a_worker_is_killed_in_steady_flow(trials: Trials) -> None:
+        with trials.open(Plan("kill -9 in steady flow", workers=2)) as trial:
+            for _ in range(4):
+                trial.moment()                           # some records later, drawn from the seed
+                trial.kill(trial.anyone())               # a real SIGKILL, counted
+                trial.crew.start("worker")               # somebody takes its place
+                trial.await_whole()                      # if the next fault wants a whole crew
+
+Leaving the block ends the load, waits for quiet, ends the processes, judges, and adds a row to the
+table per judged role; `Row.check` asserts the zeros. Chance comes from `trial.chance` and from
+nothing else. A fault that is no kill calls `trial.count()`; a fault after which predictions are
+awaited (an outage) calls `trial.hit(partitions)` when it is over, for the seconds in the table.
+
+- Other brokers: `trials.open(plan, broker=…)`; other settings: `Plan(settings={"section.key": …})`.
+- An evaluator takes part, and is judged, with `Plan(evaluators=1)`.
+- A process that ends by itself with exit code 1 is started again in the waits (`tend`), as a
+  supervisor would; every such end is shown in the test's output. Any other code fails the trial.
+- A worker that stands still at an exact point: `trial.crew.start("worker", at="manifest")`, then
+  `member.await_reached()`; see tests/support/held.py.
+- To judge more: `with trials.open(plan) as trial`, then `trial.folded` and `trial.rows` after it.
+
+The seed decides what is sent, who is hit and after how many records; the machine decides the rest,
+so a replayed seed (`--fault-seed`) hits the same way, not at the same microsecond.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from confluent_kafka import Consumer
+
+from pipeline.cluster import offsets_of_group
+from pipeline.faustapp import FAILED
+from pipeline.reader import bounds, open_reader
+from tests.faults.crew import Crew, Member
+from tests.faults.judgement import Court, Found, Refolded, append_times, judge_worker
+from tests.faults.load import Flow, Load
+from tests.faults.rows import Row
+from tests.faults.scoring import judge_evaluator
+from tests.support.stage import Stage
+from tests.support.waiting import wait_until
+
+QUIET_S = 240
+SOURCES = ("features", "labels")
+READS = {"worker": SOURCES, "evaluator": ("predictions", "labels")}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a trial is made of."""
+
+    fault: str
+    workers: int = 2
+    evaluators: int = 0
+    partitions: int = 4
+    replication: int = 1
+    store: str = "topic"
+    flow: Flow = field(default_factory=Flow)
+    config: str = ""
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def roles(self) -> list[str]:
+        """Whose work is judged."""
+        return ["worker", "evaluator"] if self.evaluators else ["worker"]
+
+
+class Trial:
+    """A plan at work. Use it as a context manager; the rows are there when the block is left."""
+
+    def __init__(self, stage: Stage, plan: Plan, seed: int) -> None:
+        self.stage = stage
+        self.plan = plan
+        self.seed = seed
+        self.chance = random.Random(seed)
+        self.crew = Crew(stage)
+        self.load = Load(stage, plan.flow, seed)
+        self.faults = 0
+        self.hits: dict[str, list[tuple[float, set[int]]]] = {role: [] for role in plan.roles}
+        self.rows: list[Row] = []
+        self.folded: dict[int, Refolded] = {}
+
+    def __enter__(self) -> Trial:
+        self.crew.__enter__()
+        try:
+            for role in self.plan.roles:
+                count = self.plan.workers if role == "worker" else self.plan.evaluators
+                for _ in range(count):
+                    self.crew.start(role)
+            for role in self.plan.roles:
+                self.await_whole(role)
+            self.load.start()
+        except BaseException:
+            self.crew.__exit__(*sys.exc_info())
+            raise
+        return self
+
+    def __exit__(self, kind: Any, failure: Any, trace: Any) -> None:
+        if kind is not None:
+            self.crew.__exit__(kind, failure, trace)
+            return
+        try:
+            self._finish()
+        except BaseException:
+            self.crew.__exit__(*sys.exc_info())
+            raise
+        self.crew.__exit__(None, None, None)
+
+    # --- what a fault may do ---------------------------------------------------------------------
+
+    def moment(self, low: int = 10, high: int = 60) -> None:
+        """Let some records pass: how many, is drawn from the seed."""
+        self.load.more(self.chance.randint(low, high))
+
+    def anyone(self, role: str = "worker") -> Member:
+        """One of those that run."""
+        return self.chance.choice([m for m in self.crew.of(role) if not m.frozen])
+
+    def kill(self, member: Member) -> None:
+        """`kill -9`, counted, with the time until its partitions speak again."""
+        owned = set(member.partitions) or set(range(self.stage.partitions))
+        when = self.crew.kill(member)
+        self.count()
+        self.hits[member.role].append((when, owned))
+
+    def count(self, faults: int = 1) -> None:
+        """A fault was injected."""
+        self.faults += faults
+
+    def hit(self, partitions: Iterable[int] | None = None, role: str = "worker") -> None:
+        """From now on the next output of these partitions (all, if not said) is waited for."""
+        everywhere = range(self.stage.partitions)
+        self.hits[role].append((time.time(), set(everywhere if partitions is None else partitions)))
+
+    def await_whole(self, role: str = "worker", limit_s: float = 120) -> None:
+        """Until every partition has one owner and all are ready; who fell over is started again."""
+
+        def whole() -> bool:
+            self.tend()
+            return self.crew.is_whole(role)
+
+        wait_until(whole, f"every partition to have one {role}, all ready", limit_s)
+
+    def tend(self) -> None:
+        """Start again who ended by itself and asks for it, as a supervisor would."""
+        for member in list(self.crew.dead()):
+            code = member.process.child.returncode
+            name = member.process.log_path.name
+            last = member.process.log_path.read_text(errors="replace")[-1500:]
+            sys.stderr.write(f"--- {name} ended by itself with {code}: {last}\n")
+            assert code == FAILED, f"{name} ended with {code}: {last}"
+            member.gone = True
+            self.crew.start(member.role)
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def await_quiet(self) -> None:
+        """Until every input is heard, answered, kept and committed, by every role."""
+        consumer = open_reader(self.stage.broker.config)
+        try:
+            for role in self.plan.roles:
+                self.await_whole(role, QUIET_S)
+                wait_until(partial(self._is_quiet, role, consumer), f"quiet: {role}", QUIET_S)
+        finally:
+            consumer.close()
+
+    def _is_quiet(self, role: str, consumer: Consumer) -> bool:
+        self.tend()
+        owners = self.crew.owners(role)
+        settled: Callable[..., bool] = _worker_settled if role == "worker" else _evaluator_settled
+        for number in range(self.stage.partitions):
+            ends = {
+                name: bounds(consumer, self.stage.topic(name), number)[1]
+                for name in ("features", "labels", "journal", "predictions")
+            }
+            if not any(settled(about, ends, self.stage) for _, about in owners.get(number, [])):
+                return False
+        return self._is_committed(role, consumer)
+
+    def _is_committed(self, role: str, consumer: Consumer) -> bool:
+        numbers = range(self.stage.partitions)
+        for name in READS[role]:
+            topic = self.stage.topic(name)
+            ends = {number: bounds(consumer, topic, number)[1] for number in numbers}
+            if any((self.committed(role, name)[n] or 0) != ends[n] for n in numbers):
+                return False
+        return True
+
+    def committed(self, role: str, name: str) -> dict[int, int | None]:
+        """What the group of a role has committed of a topic."""
+        group = f"{self.stage.prefix}dtgol-{role}"
+        numbers = range(self.stage.partitions)
+        return offsets_of_group(self.stage.broker.config, group, self.stage.topic(name), numbers)
+
+    def _finish(self) -> None:
+        self.load.finish()
+        self.await_quiet()
+        for name, code in self.crew.end_all().items():
+            assert code == 0, f"{name} did not end in good order: {code}"
+        court = Court.of(self.stage)
+        found, self.folded = judge_worker(court)
+        self._judge_commits(found)
+        self._add("worker", found, append_times(court.read("predictions")))
+        if "evaluator" in self.plan.roles:
+            scored = judge_evaluator(court)
+            self._add("evaluator", scored, append_times(court.read("scores")))
+
+    def _judge_commits(self, found: Found) -> None:
+        """Never beyond what is kept: the state of a committed offset can always be had."""
+        for number, offset in self.committed("worker", "journal").items():
+            if (offset or 0) > self.folded[number].fold.next_offset:
+                found.differs(f"partition {number}: committed beyond the journal's end")
+
+    def _add(self, role: str, found: Found, appended: Mapping[int, list[float]]) -> None:
+        self.rows.append(
+            Row(
+                fault=self.plan.fault,
+                of=role,
+                store=self.plan.store,
+                seed=self.seed,
+                inputs=found.inputs,
+                faults=self.faults,
+                lost=found.lost,
+                duplicates=found.duplicates,
+                differing=found.differing,
+                twice=found.twice,
+                equal=found.equal,
+                recoveries_s=[_next(when, hit, appended) for when, hit in self.hits[role]],
+                remarks=found.remarks,
+            )
+        )
+
+
+def _next(when: float, partitions: set[int], appended: Mapping[int, list[float]]) -> float:
+    """Seconds until every one of the partitions has had an output again."""
+    waits = [min((t - when for t in appended[n] if t > when), default=0.0) for n in partitions]
+    return max(waits, default=0.0)
+
+
+def _worker_settled(about: Mapping[str, Any], ends: Mapping[str, int], stage: Stage) -> bool:
+    marks = about.get("marks", {})
+    return (
+        bool(about["ready"])
+        and about["held_for_merge"] == 0
+        and about["snapshot_offset"] == ends["journal"]
+        and all(marks.get(stage.topic(name), -1) == ends[name] - 1 for name in SOURCES)
+    )
+
+
+def _evaluator_settled(about: Mapping[str, Any], ends: Mapping[str, int], _: Stage) -> bool:
+    read = about.get("next_offsets", {})
+    wanted = {name: ends[name] for name in READS["evaluator"]}
+    kept = int(about["snapshot"].split(".")[1]) if about["snapshot"] else 0
+    return bool(read == wanted and kept == sum(wanted.values()))
+
