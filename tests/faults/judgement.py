@@ -163,7 +163,9 @@ def judge_worker(court: Court) -> tuple[Found, dict[int, Refolded]]:
     folded: dict[int, Refolded] = {}
     for number, shelf in court.shelves("worker", "features", "labels", "journal"):
         place = court.place(number)
-        kept = list(manifests(shelf, lambda state, streams, at=place: Fold.restore(at, state, streams)))
+        kept = list(
+            manifests(shelf, lambda state, streams, at=place: Fold.restore(at, state, streams))
+        )
         done = folded[number] = refold(place, journal[number], {offset for offset, _ in kept})
         _judge_inputs(court, found, done, {name: each[number] for name, each in sources.items()})
         _judge_predictions(found, done, predictions[number])

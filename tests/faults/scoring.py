@@ -125,7 +125,11 @@ def _judge_scores(found: Found, number: int, topics: Mapping[str, Sequence[Messa
             found.differing += 1
             found.remarks.append(f"partition {number}: the newest score of {offset} is not true")
         for y in (0, 1):
-            first = {v for v, s in zip(values, scores, strict=True) if (s["y"], s["rescored"]) == (y, False)}
+            first = {
+                v
+                for v, s in zip(values, scores, strict=True)
+                if (s["y"], s["rescored"]) == (y, False)
+            }
             if len(first) > 1:
                 found.differing += 1
                 found.remarks.append(f"partition {number}: scores of {offset} differ")

@@ -263,4 +263,3 @@ def _evaluator_settled(about: Mapping[str, Any], ends: Mapping[str, int], _: Sta
     wanted = {name: ends[name] for name in READS["evaluator"]}
     kept = int(about["snapshot"].split(".")[1]) if about["snapshot"] else 0
     return bool(read == wanted and kept == sum(wanted.values()))
-

@@ -90,7 +90,10 @@ class Stage:
     def __post_init__(self) -> None:
         names = [self.topic(each.name) for each in CATALOG]
         if self.broker.limits.creates_topics:
-            apply(AdminClient(self.broker.config), wishes(self.prefix, self.partitions, self.replication))
+            apply(
+                AdminClient(self.broker.config),
+                wishes(self.prefix, self.partitions, self.replication),
+            )
         else:
             self.partitions = self.broker.limits.partitions_max or self.partitions
             asking = Producer(self.broker.config)
@@ -185,8 +188,8 @@ class Stage:
             *more,
         ]
 
-    def worker(self, *more: str, config: str | None = None) -> Any:
-        return self.process("worker", *more, config=config)
+    def worker(self, *more: str, config: str | None = None, **also: Any) -> Any:
+        return self.process("worker", *more, config=config, **also)
 
     def evaluator(self, *more: str) -> Any:
         return self.process("evaluator", *more)
