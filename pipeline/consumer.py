@@ -6,6 +6,8 @@
   Faust has dropped one in front of it. Offsets alone do not tell: transactions leave gaps too.
 - A position that the broker does not have any more (retention, deleted records, a lost tail) is
   reset to the earliest record in silence. Here the app is told before a later record goes on.
+- What a rebalance drops is fetched again by seeking to the committed offset; where nothing is
+  committed yet Faust does not seek, and it is gone. Here such a partition begins again.
 - A fetch waits at the broker for at most a twentieth of a second.
 - Waiting for every single message with four tasks is Faust's largest cost; where nothing can make
   the hand-over wait, it is simply done.
@@ -33,7 +35,7 @@ NOTHING = -1
 
 
 class SteadyThread(CommittedThread):
-    """The thread of aiokafka's consumer, with shorter fetches that tell when they are reset."""
+    """The thread of aiokafka's consumer: fetches that tell of resets, seeks that miss nothing."""
 
     async def on_start(self) -> None:
         """Start; no partition is assigned yet, so no reset is missed."""
@@ -47,6 +49,21 @@ class SteadyThread(CommittedThread):
         assert hasattr(consumer, "_fetch_max_wait_ms"), "aiokafka has moved its fetch wait"
         consumer._fetch_max_wait_ms = FETCH_WAIT_MS
         return consumer
+
+    async def seek_to_committed(self) -> Any:
+        """Seek every partition; one of which nothing is committed goes back to its start."""
+        found = await super().seek_to_committed()
+        unread = [tp for tp, offset in found.items() if not offset]
+        if unread:
+            await self.call_thread(_begin_again, self._ensure_consumer(), unread)
+        return found
+
+
+async def _begin_again(consumer: Any, partitions: Any) -> None:
+    """In the consumer's thread: a rebalance may have taken some of them away meanwhile."""
+    ours = set(partitions) & consumer.assignment()
+    if ours:
+        await consumer.seek_to_beginning(*ours)
 
 
 def watch_resets(fetcher: Any, note: Callable[[TP, int], None]) -> None:

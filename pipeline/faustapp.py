@@ -98,10 +98,17 @@ def committed(app: Any, topic: str, partition: int) -> int:
     return int(app.consumer._committed_offset.get(TP(topic, partition)) or 0)
 
 
+def fetched_before(app: Any, message: Any) -> int:
+    """The offset that Faust fetched right before a message; -1 for the first after a seek.
+
+    Ask once per message.
+    """
+    return int(app.consumer.before(TP(message.topic, message.partition), message.offset))
+
+
 def lost_before(app: Any, message: Any, received: int) -> bool:
     """Whether Faust fetched a record between the last one received and this one, and lost it."""
-    before = app.consumer.before(TP(message.topic, message.partition), message.offset)
-    return bool(received < before < message.offset)
+    return received < fetched_before(app, message) < int(message.offset)
 
 
 def progress(app: Any, topic: str, partition: int) -> tuple[int, int] | None:

@@ -2,7 +2,8 @@
 
 At least once; of one identity the newest score counts. Durable in this order: scores, blob,
 manifest, offsets of both topics. Restored as the learner is: snapshot, then a reader in no group up
-to what is committed; since the state does not depend on the order, any order will do.
+to what is committed; since the state does not depend on the order, any order will do. A state that
+was overtaken, because another evaluator had the partition in between, is restored again.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 
 from pipeline.cluster import offsets_of_group
 from pipeline.evaluation import Bounds, Cut, Evaluation
-from pipeline.faustapp import Valve, committed, end, lost_before, milliseconds
+from pipeline.faustapp import Valve, committed, end, fetched_before, milliseconds
 from pipeline.outbox import Lane, Outbox
 from pipeline.reader import AbandonedError, look_at, read_range
 from pipeline.snapshots import RefusalError, Saved, Shelf, StoreError
@@ -41,6 +42,8 @@ class Received(NamedTuple):
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
+    linked: bool = True
+    """Whether the record in front of it was received too; not so for the first after a seek."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ class Booth:
         self._plain = {full: name for name, full in bench.names.items()}
         self._queue: deque[Received] = deque()
         self._received: dict[str, int] = {}
+        self._needed: dict[str, int] = {}
         self._wake = asyncio.Event()
         self._abandoned = False
         self._saving: asyncio.Task[None] | None = None
@@ -116,18 +120,19 @@ class Booth:
         """Take in one message from Faust."""
         name = self._plain[message.topic]
         received = self._last_received(name)
-        lost = lost_before(self._app, message, received)
+        before = fetched_before(self._app, message)
         if message.offset <= received:
             return
-        if lost:
+        if received < before:
             end(
                 1,
                 f"{message.topic} partition {self.partition}: Faust lost records in front of "
                 f"{message.offset}; they will be read again from the committed offset",
             )
         self._received[name] = message.offset
+        time_ms, linked = milliseconds(message), before == received
         self._queue.append(
-            Received(name, message.offset, milliseconds(message), message.key, message.value)
+            Received(name, message.offset, time_ms, message.key, message.value, linked)
         )
         self._wake.set()
         if len(self._queue) >= QUEUE_MAX:
@@ -142,11 +147,18 @@ class Booth:
     async def run(self, commit: Commit) -> None:
         """Restore, then take in what comes, for as long as the partition is ours."""
         try:
-            evaluation = self.evaluation = await asyncio.to_thread(self._restore)
+            while True:
+                evaluation = self.evaluation = await asyncio.to_thread(self._restore)
+                self.ready.set()
+                await self._follow(evaluation, commit)
+                self.ready.clear()
+                self.evaluation = None
         except AbandonedError:
             return
-        self.ready.set()
-        while True:
+
+    async def _follow(self, evaluation: Evaluation, commit: Commit) -> None:
+        """Take in what comes, until others turn out to have been further than this state."""
+        while not self._overtaken(evaluation):
             await self._outbox.room()
             if not self._burst(evaluation):
                 self._wake.clear()
@@ -154,11 +166,34 @@ class Booth:
                     await asyncio.wait_for(self._wake.wait(), IDLE_S)
             await asyncio.sleep(0)
             self._save_if_due(evaluation, commit)
+        if self._saving is not None:
+            await self._saving
+
+    def _overtaken(self, evaluation: Evaluation) -> bool:
+        """Whether the next record follows some that this state does not have.
+
+        So it is when the group had thrown us out, another evaluator went on, and the partition came
+        back: Faust starts where the other one has committed.
+        """
+        if not self._gap(evaluation):
+            return False
+        first = self._queue[0]
+        self._needed[first.topic] = first.offset
+        self._queue[0] = first._replace(linked=True)
+        log.warning("partition %d: overtaken, restored again", self.partition)
+        return True
+
+    def _gap(self, evaluation: Evaluation) -> bool:
+        """Whether it is not known that nothing lies between the state and the next record."""
+        if not self._queue or self._queue[0].linked:
+            return False
+        first = self._queue[0]
+        return first.offset > evaluation.next_offsets[first.topic]
 
     def _burst(self, evaluation: Evaluation) -> bool:
         until = time.monotonic() + BURST_S
         worked = False
-        while self._queue and time.monotonic() < until:
+        while self._queue and time.monotonic() < until and not self._gap(evaluation):
             worked = True
             self._taken += 1
             self._take(evaluation, self._queue.popleft(), True)
@@ -199,9 +234,10 @@ class Booth:
         evaluation = found or Evaluation(*known)
         for name, full in bench.names.items():
             told = offsets_of_group(bench.client, bench.group, full, [partition])[partition]
+            end = max(told or 0, self._needed.get(name, 0))
             start = self._start(evaluation, name, full, found is not None)
             for message in read_range(
-                bench.client, full, partition, start, told or 0, lambda: self._abandoned
+                bench.client, full, partition, start, end, lambda: self._abandoned
             ):
                 value, key = message.value(), message.key()
                 assert not isinstance(value, str)

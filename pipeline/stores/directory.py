@@ -1,6 +1,7 @@
 """Snapshots in a directory: one folder per partition, one file per object.
 
 A file appears whole or not at all: written beside its name, synced, renamed, and the folder synced.
+What a killed writer left half written is swept away by the next writer of the partition.
 For the embedded broker and for workers that share a machine or a volume.
 """
 
@@ -21,6 +22,7 @@ class DirectoryStore:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._swept: set[int] = set()
 
     def read(self, partition: int) -> Mapping[str, bytes]:
         """The files of a partition; each is read when it is asked for."""
@@ -31,6 +33,7 @@ class DirectoryStore:
         folder = self._folder(partition)
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            self._sweep(partition)
             for name, data in objects.items():
                 _write(folder / name, data)
             _sync_folder(folder)
@@ -45,6 +48,13 @@ class DirectoryStore:
                 (folder / name).unlink(missing_ok=True)
         except OSError as error:
             raise StoreError(f"cannot tidy snapshots in {folder}: {error.strerror}") from error
+
+    def _sweep(self, partition: int) -> None:
+        """Before the first write: should another still be at it, its write fails and is repeated."""
+        if partition not in self._swept:
+            self._swept.add(partition)
+            for left in self._folder(partition).glob(f"*{UNFINISHED}"):
+                left.unlink(missing_ok=True)
 
     def _folder(self, partition: int) -> Path:
         return self._root / str(partition)

@@ -18,7 +18,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from pipeline.brokers import Broker, ClusterConfig, LocalCluster, NoBrokerError, open_broker
 from pipeline.brokers.process import Tethered, free_ports
-from tests.broker.conftest import broker_is_required
+from tests.support.brokers import broker_is_required
 from tests.support.containers import open_testcontainer
 from tests.support.waiting import wait_until
 

@@ -134,16 +134,8 @@ def test_a_process_whose_records_are_never_acknowledged_ends(stage: Stage, role:
             wait_until(scored, "all scores", 60, process.alive)
 
 
-@pytest.mark.parametrize(
-    ("role", "what"),
-    [
-        ("worker", "partition 0: features or labels wait and none is copied for"),
-        ("evaluator", "partition 0: predictions or labels wait and none is taken in for"),
-    ],
-)
-def test_a_consumer_that_has_gone_silent_ends_the_process(
-    stage: Stage, role: str, what: str
-) -> None:
+@pytest.mark.parametrize("role", ["worker", "evaluator"])
+def test_a_consumer_that_has_gone_silent_ends_the_process(stage: Stage, role: str) -> None:
     """Faust #523, #532, #629: the group is fine, the broker is fine, and no record comes."""
     ids = feed(stage, range(5))
     if role == "evaluator":
@@ -152,7 +144,7 @@ def test_a_consumer_that_has_gone_silent_ends_the_process(
     with stage.process(role, *SOON, entry=held(stage, "fetch")) as process:
         wait_until(lambda: process.get("/livez")[0] == 200, "the pages", 60, process.alive)
         feed(stage, range(5, 10))
-        await_end(process, 1, what)
+        await_end(process, 1, "partition 0: ", " wait and none is ")
 
 
 def test_an_event_loop_that_hangs_ends_the_process(stage: Stage) -> None:

@@ -1,10 +1,11 @@
-"""A broker of this folder's own, that notices a silent member soon; trials; the table at the end."""
+"""A broker of this folder's own that notices silent members soon; trials; the table at the end."""
 
 from __future__ import annotations
 
 import os
+import random
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -42,9 +43,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     """A failure says how to see it again."""
-    report: Any = yield
+    report = yield
     seed = getattr(item, "callspec", None) and item.callspec.params.get("seed")  # type: ignore[attr-defined]
     if report.failed and seed is not None:
         test = item.nodeid.partition("[")[0]
@@ -82,6 +83,11 @@ class Trials:
     folder: Path
     rows: list[Row]
     opened: int = field(default=0)
+
+    @property
+    def chance(self) -> random.Random:
+        """Chance for what is decided before a trial is open."""
+        return random.Random(self.seed)
 
     def rounds(self, short: int, long: int) -> int:
         """How often, in CI and in the long run."""

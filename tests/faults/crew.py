@@ -1,4 +1,4 @@
-"""The processes of a trial: workers and evaluators that are started, killed, frozen and replaced."""
+"""The processes of a trial: workers and evaluators, started, killed, frozen and replaced."""
 
 from __future__ import annotations
 
@@ -31,6 +31,9 @@ class Member:
     @property
     def alive(self) -> bool:
         return not self.gone and self.process.alive()
+
+    def alive_now(self) -> bool:
+        return self.alive
 
     def about(self) -> dict[str, Any]:
         """Its status page; empty while nobody answers."""
@@ -103,6 +106,9 @@ class Crew:
     def end(self, member: Member) -> int:
         """SIGTERM, and its exit code."""
         member.process.child.terminate()
+        return self._ended(member)
+
+    def _ended(self, member: Member) -> int:
         code = int(member.process.child.wait(END_S))
         member.gone = True
         return code
@@ -120,7 +126,7 @@ class Crew:
         living = [member for member in self.members if member.alive]
         for member in living:
             member.process.child.terminate()
-        return {member.process.log_path.name: self.end(member) for member in living}
+        return {member.process.log_path.name: self._ended(member) for member in living}
 
     def owners(self, role: str) -> Mapping[int, list[tuple[Member, dict[str, Any]]]]:
         """Who says to hold which partition, and what it says about it."""

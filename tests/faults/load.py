@@ -6,6 +6,7 @@ before its features, twice, with a correction, or never; which, is drawn from th
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import time
@@ -15,6 +16,7 @@ from typing import Any
 
 from tests.support.stage import Stage
 from tests.support.waiting import wait_until
+from topics.partitioner import partition_for
 
 LIMIT_S = 180
 """Within this a moment must have come; the load itself never waits for a worker."""
@@ -27,6 +29,7 @@ class Flow:
     per_s: int = 60
     records_min: int = 300
     keys: int = 12
+    """Rounded up to as many on every partition."""
     streams: int = 2
     late_max: int = 60
 
@@ -38,6 +41,7 @@ class Load:
         self._stage = stage
         self._flow = flow
         self._chance = random.Random(seed)
+        self._keys = _spread(flow.keys, stage.partitions)
         self._later: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
@@ -83,7 +87,7 @@ class Load:
 
     def _send(self, number: int) -> None:
         chance = self._chance
-        key, stream = f"unit-{number % self._flow.keys}", f"s{number % self._flow.streams}"
+        key, stream = chance.choice(self._keys), f"s{chance.randrange(self._flow.streams)}"
         a, b = chance.gauss(0, 1), chance.gauss(0, 1)
         y = int(a + 0.5 * b + chance.gauss(0, 0.3) > 0)
         x: dict[str, Any] = {"a": a, "b": b, "n": chance.randrange(5), "c": chance.choice("XYZ")}
@@ -112,3 +116,16 @@ class Load:
     def _labels(self, number: int) -> None:
         for id, y, key, stream in self._later.pop(number, ()):
             self._stage.label(id, y, key, stream=stream)
+
+
+def _spread(count: int, partitions: int) -> list[str]:
+    """Keys of which every partition has the same number: none is left without load."""
+    shares: dict[int, list[str]] = {number: [] for number in range(partitions)}
+    wanted = -(-count // partitions)
+    for name in (f"unit-{number}" for number in itertools.count()):
+        share = shares[partition_for(name.encode(), partitions)]
+        if len(share) < wanted:
+            share.append(name)
+        if all(len(each) == wanted for each in shares.values()):
+            return [name for each in shares.values() for name in each]
+    raise AssertionError("unreachable")

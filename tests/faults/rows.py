@@ -49,7 +49,7 @@ class Row:
     twice: int
     equal: bool
     recoveries_s: Sequence[float] = ()
-    remarks: Sequence[str] = field(default=())
+    remarks: Sequence[str] = field(default=(), repr=False)
     """What was wrong, in words, for the failing test."""
 
     def check(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import orjson
 from confluent_kafka import Message
@@ -24,11 +25,7 @@ def judge_evaluator(court: Court) -> Found:
         known = court.cluster.topic_ids["journal"], number, limits
         here = {name: each[number] for name, each in topics.items()}
         found.inputs += len(here["predictions"]) + len(here["labels"])
-        kept = list(
-            manifests(
-                shelf, lambda state, blobs, known=known: Evaluation.restore(*known, state, blobs)
-            )
-        )
+        kept = list(manifests(shelf, partial(Evaluation.restore, *known)))
         if not kept:
             found.differs(f"partition {number}: the evaluator has no whole snapshot")
             continue

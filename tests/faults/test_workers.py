@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from tests.faults.conftest import Trials
-from tests.faults.trial import Plan
+import shutil
+from pathlib import Path
 
-KILLS = {"steady": 6}
-"""`kill -9` per trial in the CI run; each trial asserts its own."""
+import pytest
+
+from tests.faults.conftest import Trials
+from tests.faults.crew import Member
+from tests.faults.trial import Plan, Trial
+from tests.support.waiting import wait_until
+
+KILLS = {"steady": 6, "snapshot": 2 * 6, "restore": 3, "twice": 2 * 2}
+"""`kill -9` per fault in the CI run; every trial asserts its own."""
+POINTS = ("blob", "manifest", "commit")
+"""Of a snapshot: half an object is written; the manifest is not; the offset is not committed."""
+
+
+def test_there_are_enough_kills_in_the_plan() -> None:
+    assert sum(KILLS.values()) >= 20
 
 
 def test_a_worker_is_killed_in_steady_flow(trials: Trials) -> None:
@@ -18,3 +31,174 @@ def test_a_worker_is_killed_in_steady_flow(trials: Trials) -> None:
             trial.crew.start("worker")
             trial.await_whole()
     assert trial.faults == kills
+
+
+@pytest.mark.parametrize("store", ["topic", "directory"])
+def test_a_worker_is_killed_while_it_keeps_its_state(trials: Trials, store: str) -> None:
+    """At every point of a snapshot, each by a worker that takes over from the one killed before."""
+    points = [*POINTS] * trials.rounds(2, 6)
+    trials.chance.shuffle(points)
+    with trials.open(Plan("kill -9 in a snapshot", workers=0, store=store)) as trial:
+        for point in points:
+            held = trial.crew.start(at=point, times=trial.chance.randint(2, 6))
+            held.await_reached()
+            trial.moment(1, 20)
+            trial.kill(held)
+        trial.crew.start()
+    assert trial.faults == len(points)
+    assert len(points) >= KILLS["snapshot"] / 2
+
+
+def test_a_worker_is_killed_while_it_restores(trials: Trials) -> None:
+    """After the snapshot is read; while the journal is folded again, all snapshots being gone."""
+    with trials.open(Plan("kill -9 in a restore", workers=1, store="directory")) as trial:
+        for point, times in _restores(trial, trials.rounds(KILLS["restore"], 9)):
+            trial.moment()
+            trial.kill(trial.anyone())
+            if point == "replay":
+                _lose_snapshots(trial)
+            held = trial.crew.start(at=point, times=times)
+            held.await_reached()
+            trial.kill(held)
+            trial.crew.start()
+            trial.await_whole()
+    assert trial.faults == 2 * trials.rounds(KILLS["restore"], 9)
+
+
+def _restores(trial: Trial, count: int) -> list[tuple[str, int]]:
+    """Where to stop a restore: at a partition's snapshot, or after so many journal records."""
+    loads, replays = range(1, trial.stage.partitions + 1), range(5, 50)
+    chance = trial.chance
+    return [
+        ("load", chance.choice(loads)) if number % 3 == 2 else ("replay", chance.choice(replays))
+        for number in range(count)
+    ]
+
+
+def _lose_snapshots(trial: Trial) -> None:
+    """Everything that was kept is gone; the journal is not."""
+    shutil.rmtree(trial.stage.folder / "snapshots")
+
+
+def test_a_worker_and_its_successor_are_killed_at_once(trials: Trials) -> None:
+    """The second before it has done anything: while it starts, joins or restores."""
+    pairs = trials.rounds(KILLS["twice"] // 2, 8)
+    with trials.open(Plan("kill -9 twice in a row", workers=1)) as trial:
+        for _ in range(pairs):
+            trial.moment()
+            trial.kill(trial.anyone())
+            successor = trial.crew.start()
+            trial.moment(60, 360)
+            trial.kill(successor)
+            trial.crew.start()
+            trial.await_whole()
+    assert trial.faults == 2 * pairs
+
+
+@pytest.mark.parametrize("store", ["topic", "directory"])
+def test_a_worker_ends_in_good_order_and_starts_again(trials: Trials, store: str) -> None:
+    rounds = trials.rounds(2, 8)
+    with trials.open(Plan("SIGTERM and restart", store=store)) as trial:
+        for _ in range(rounds):
+            trial.moment()
+            assert trial.crew.end(trial.anyone()) == 0
+            trial.count()
+            trial.moment(1, 60)
+            trial.crew.start()
+            trial.await_whole()
+    assert trial.faults == rounds
+
+
+@pytest.mark.parametrize("store", ["topic", "directory"])
+def test_a_frozen_worker_wakes_as_a_zombie(trials: Trials, store: str) -> None:
+    """Its partitions have an owner that is at work; what it still writes must do no harm."""
+    rounds = trials.rounds(2, 8)
+    with trials.open(Plan("SIGSTOP, expelled, SIGCONT", store=store)) as trial:
+        for _ in range(rounds):
+            trial.moment()
+            zombie = trial.anyone()
+            trial.crew.freeze(zombie)
+            trial.count()
+            trial.await_whole()  # the other one has it all
+            trial.moment(60, 240)
+            trial.crew.thaw(zombie)
+            trial.await_whole()
+    assert trial.faults == rounds
+
+
+@pytest.mark.parametrize("point", ["manifest", "commit"])
+def test_a_worker_is_frozen_in_a_snapshot_and_wakes_as_a_zombie(trials: Trials, point: str) -> None:
+    """It goes on with a snapshot, and a commit, of long ago."""
+    fault = f"SIGSTOP before its {point}, SIGCONT"
+    with trials.open(Plan(fault, workers=1)) as trial:
+        held = trial.crew.start(at=point, times=trial.chance.randint(4, 9))
+        trial.await_whole()
+        held.await_reached()
+        trial.crew.freeze(held)
+        held.release()
+        trial.count()
+        trial.await_whole()
+        trial.moment(120, 360)
+        trial.crew.thaw(held)
+        trial.await_whole()
+    assert trial.faults == 1
+
+
+def test_workers_join_and_leave(trials: Trials) -> None:
+    """One, three, two; whoever leaves is told to."""
+    with trials.open(Plan("1 to 3 to 2 workers", workers=1)) as trial:
+        for _ in range(trials.rounds(1, 4)):
+            trial.moment()
+            trial.crew.start()
+            trial.crew.start()
+            trial.await_whole()
+            trial.moment()
+            trial.crew.end(trial.anyone())
+            trial.await_whole()
+            trial.count(3)
+            if trials.long:
+                trial.crew.end(trial.anyone())
+                trial.await_whole()
+
+
+@pytest.mark.parametrize("stays", [True, False], ids=["it is kept", "it goes elsewhere"])
+def test_the_group_rebalances_in_the_middle_of_a_restore(trials: Trials, stays: bool) -> None:
+    """A partition that is being restored moves to another worker, or stays through it."""
+    with trials.open(Plan("rebalance in a restore", workers=1, store="directory")) as trial:
+        trial.moment(60, 120)
+        trial.crew.kill(trial.anyone())
+        _lose_snapshots(trial)
+        held = trial.crew.start(at="replay", times=trial.chance.randint(5, 50))
+        held.await_reached()
+        joined = trial.crew.start()
+        wait_until(lambda: joined.partitions, "the other to have a share", 120, joined.alive_now)
+        trial.count()
+        if not stays:
+            _hand_over(trial, held, joined)
+        held.release()
+        trial.await_whole()
+    assert trial.faults == 1
+
+
+def _hand_over(trial: Trial, held: Member, joined: Member) -> None:
+    """Freeze the one that restores until the other has everything, also what was being restored."""
+    trial.crew.freeze(held)
+    everything = range(trial.stage.partitions)
+    wait_until(lambda: set(joined.partitions) == set(everything), "all to move", 120)
+    trial.crew.thaw(held)
+
+
+def test_a_torn_file_is_swept_away(trials: Trials) -> None:
+    """Half-written objects of killed workers do not pile up."""
+    with trials.open(Plan("kill -9, torn file", workers=0, store="directory")) as trial:
+        held = trial.crew.start(at="blob", times=3)
+        held.await_reached()
+        trial.kill(held)
+        assert _unfinished(trial.stage.folder)
+        trial.crew.start()
+        trial.await_whole()
+    assert not _unfinished(trial.stage.folder)
+
+
+def _unfinished(folder: Path) -> list[Path]:
+    return list((folder / "snapshots").rglob("*.unfinished"))

@@ -94,12 +94,13 @@ class Trial:
     def __enter__(self) -> Trial:
         self.crew.__enter__()
         try:
-            for role in self.plan.roles:
-                count = self.plan.workers if role == "worker" else self.plan.evaluators
+            counts = {"worker": self.plan.workers, "evaluator": self.plan.evaluators}
+            for role, count in counts.items():
                 for _ in range(count):
                     self.crew.start(role)
-            for role in self.plan.roles:
-                self.await_whole(role)
+            for role, count in counts.items():
+                if count:
+                    self.await_whole(role)
             self.load.start()
         except BaseException:
             self.crew.__exit__(*sys.exc_info())

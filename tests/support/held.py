@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from pipeline.environment import prepare
 
@@ -75,8 +76,8 @@ def hold_blob(hold: Hold) -> None:
             self._producer.flush(30)
             hold.stand()
 
-    directory._write = half_a_file
-    topic.TopicStore._put = no_more_objects  # type: ignore[method-assign]
+    patch.object(directory, "_write", half_a_file).start()
+    patch.object(topic.TopicStore, "_put", no_more_objects).start()
 
 
 def hold_manifest(hold: Hold) -> None:
@@ -91,7 +92,7 @@ def hold_manifest(hold: Hold) -> None:
         return late
 
     for store in (directory.DirectoryStore, topic.TopicStore):
-        store.write = wrap(store.write)  # type: ignore[attr-defined]
+        patch.object(store, "write", wrap(store.write)).start()
 
 
 def hold_commit(hold: Hold) -> None:
@@ -104,7 +105,7 @@ def hold_commit(hold: Hold) -> None:
             hold.stand()
         return saved
 
-    Shelf.save = slow  # type: ignore[method-assign]
+    patch.object(Shelf, "save", slow).start()
 
 
 def hold_load(hold: Hold) -> None:
@@ -117,13 +118,13 @@ def hold_load(hold: Hold) -> None:
             hold.stand()
         return loaded
 
-    Shelf.load = slow  # type: ignore[method-assign]
+    patch.object(Shelf, "load", slow).start()
 
 
 def hold_replay(hold: Hold) -> None:
     """So many records of a restore are folded."""
     for agent in (learner_agent, evaluator_agent):
-        read: Any = agent.read_range
+        read = agent.__dict__["read_range"]
 
         def slow(*args: Any, read: Any = read) -> Iterator[Any]:
             for message in read(*args):
@@ -131,7 +132,7 @@ def hold_replay(hold: Hold) -> None:
                 if hold.due():
                     hold.stand()
 
-        agent.read_range = slow
+        patch.object(agent, "read_range", slow).start()
 
 
 def hold_fold(hold: Hold) -> None:
@@ -160,7 +161,7 @@ def hold_fetch(hold: Hold) -> None:
         silent = bool(records) and hold.due()
         return records
 
-    SteadyConsumer._getmany = silenced  # type: ignore[assignment, method-assign]
+    SteadyConsumer._getmany = silenced  # type: ignore[method-assign]
 
 
 def hold_report(hold: Hold) -> None:

@@ -1,4 +1,4 @@
-"""The steady consumer's book of gaps, without a broker."""
+"""The steady consumer's book of gaps and its seeks, without a broker."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from aiokafka.structs import TopicPartition
 from faust.types import TP
 
-from pipeline.consumer import SteadyConsumer, watch_resets
+from pipeline.consumer import SteadyConsumer, SteadyThread, watch_resets
 from pipeline.faustapp import lost_before
-from pipeline.isolation import CommittedConsumer
+from pipeline.isolation import CommittedConsumer, CommittedThread
 
 AT = TP("features", 0)
 
@@ -106,3 +106,30 @@ def test_only_a_fetch_that_was_out_of_range_is_noted() -> None:
     request = SimpleNamespace(topics=[("features", [(0, 10, 1), (1, 20, 1), (2, 30, 1)])])
     assert asyncio.run(fetcher._proc_fetch_request(assignment, 1, request)) is True
     assert noted == {TP("features", 1): 20}
+
+
+def test_a_partition_of_which_nothing_is_committed_is_begun_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seen in tests/faults: 96 labels fetched, dropped by a rebalance, and never fetched again."""
+    offsets = {TP("labels", 0): None, TP("labels", 1): 0, TP("labels", 2): 7, TP("labels", 3): None}
+    begun: list[TP] = []
+
+    async def committed(_: Any) -> Any:
+        return offsets
+
+    async def seek_to_beginning(*partitions: TP) -> None:
+        begun.extend(partitions)
+
+    async def call_thread(work: Any, *args: Any) -> None:
+        await work(*args)
+
+    monkeypatch.setattr(CommittedThread, "seek_to_committed", committed)
+    thread: Any = object.__new__(SteadyThread)
+    still_ours = set(offsets) - {TP("labels", 3)}
+    thread._consumer = SimpleNamespace(
+        assignment=lambda: still_ours, seek_to_beginning=seek_to_beginning
+    )
+    thread.call_thread = call_thread
+    assert asyncio.run(thread.seek_to_committed()) == offsets
+    assert sorted(begun) == [TP("labels", 0), TP("labels", 1)]

@@ -177,6 +177,20 @@ def test_an_unfinished_file_is_ignored(tmp_path: Path) -> None:
     assert load(tmp_path) is None
 
 
+def test_what_a_killed_writer_left_half_written_is_swept_away(tmp_path: Path) -> None:
+    left = tmp_path / "0" / "blob.s.abc.17.unfinished"
+    left.parent.mkdir()
+    left.write_bytes(b"half")
+    elsewhere = tmp_path / "1" / left.name
+    elsewhere.parent.mkdir()
+    elsewhere.write_bytes(b"half")
+    store = DirectoryStore(tmp_path)
+    store.write(0, {"manifest.1.abc": b"whole"})
+    assert not left.exists()
+    assert elsewhere.exists()  # another partition may have another writer
+    assert dict(store.read(0)) == {"manifest.1.abc": b"whole"}
+
+
 def test_snapshots_of_another_cluster_are_refused(tmp_path: Path) -> None:
     journal, fold = Journal(), Fold(PLACE)
     grow(journal, fold, 2)
