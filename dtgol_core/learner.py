@@ -54,6 +54,7 @@ class Learner:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self._settings = config.as_mapping()
         self.columns = Columns(config)
         self.delay = DelayTable(config.delay)
         self.marginals = Marginals(config.copula.window)
@@ -104,6 +105,11 @@ class Learner:
         self.counts[outcome] += 1
         self.counts["orphaned"] += len(orphans)
         return LabelReceipt(outcome, tuple(orphans))
+
+    def drop_held(self) -> str:
+        """Give up the label that was held longest; its id."""
+        self.counts["orphaned"] += 1
+        return self.delay.drop_held()
 
     def peek(self, x: Record, why: int = 0) -> Forecast | Rejection:
         """What `observe` would say now. Changes nothing."""
@@ -294,7 +300,7 @@ class Learner:
                 "ensemble": self.ensemble.snapshot(),
             }
         )
-        snapshot.manifest["config"] = self.config.as_mapping()
+        snapshot.manifest["config"] = self._settings
         return snapshot
 
     @staticmethod

@@ -152,7 +152,7 @@ class Fold:
             self.counts["features/repeat"] += 1
         else:
             self.counts["features/answered"] += 1
-            stream.held.pop(features.id, None)
+            stream.release([features.id])
         self.counts["labels/learnt"] += len(forecast.learnt)
         self.counts["instances/expired"] += len(forecast.expired)
         outputs = [answer(self.place, letter.record, features, forecast, stream.model)]
@@ -172,13 +172,15 @@ class Fold:
             assert record.key is not None
             assert record.value is not None
             original = tuple(foreign(record.headers))
-            stream.held[label.id] = Held(letter.source.offset, record.key, record.value, original)
+            stream.hold(label.id, Held(letter.source.offset, record.key, record.value, original))
         outputs = []
         if outcome is LabelOutcome.LATE:
             detail = "its instance expired before the label came"
             outputs.append(letter.write(FoldReason.LABEL_LATE, detail))
             self.counts[f"refusals/{FoldReason.LABEL_LATE}"] += 1
         outputs += self._give_up(stream.release(orphans))
+        if self.rules.held_bytes_max is not None:
+            outputs += self._give_up(stream.shed(self.rules.held_bytes_max))
         return outputs + self._evict()
 
     def _hear(self, record: JournalRecord, ts: int, unknown: Sequence[str]) -> int:

@@ -145,6 +145,12 @@ class LimitSettings:
     text_bytes_max: int = _is(256, "A text that is a feature's value, in UTF-8.", 1, 10_000)
     stream_chars_max: int = _is(64, "The name of a stream.", 1, 128)
     streams_max: int = _is(1_000, "Streams per partition.", 1, 100_000)
+    held_bytes_max: int = _is(
+        16_777_216,
+        "Labels of one stream that wait for their features, in bytes; then the oldest go.",
+        1_024,
+        2**31,
+    )
 
 
 @dataclass(frozen=True)
@@ -218,6 +224,7 @@ class Settings:
             ts_ahead_max_ms=self.streams.ts_ahead_max_ms,
             stream_idle_ms=self.streams.idle_ms or None,
             why=self.worker.why,
+            held_bytes_max=self.limits.held_bytes_max,
             limits=Limits(**limits),
         )
 
