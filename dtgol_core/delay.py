@@ -63,9 +63,7 @@ class Block:
             "times": self.times,
         }
         if rows == BLOCK_STEPS:
-            for array in arrays.values():
-                array.flags.writeable = False
-            self._full = {**arrays, "id_text": text, "id_lengths": lengths}
+            self._full = _shared({**arrays, "id_text": text, "id_lengths": lengths})
             return self._full
         parts = {name: array[:rows].copy() for name, array in arrays.items()}
         return {**parts, "id_text": text, "id_lengths": lengths}
@@ -308,7 +306,7 @@ class DelayTable:
                 chunk = {"id_text": text, "id_lengths": lengths, "label": labels}
             chunks[number] = chunk
             if whole:
-                full[number] = chunk
+                full[number] = _shared(chunk)
         self._packed = full
         return chunks
 
@@ -353,6 +351,13 @@ class DelayTable:
                 labels = snapshot[f"{part}/label"].tolist()
                 table._settled.update(zip(ids, labels, strict=True))
         return table
+
+
+def _shared(arrays: dict[str, Any]) -> dict[str, Any]:
+    """Arrays that state and snapshots have together: nobody may write to them any more."""
+    for array in arrays.values():
+        array.flags.writeable = False
+    return arrays
 
 
 def _again(known: int, label: int) -> LabelOutcome:

@@ -5,6 +5,7 @@ changing anything. A label only queues: it is learnt at the start of the next st
 due. The state depends on the order of these calls and on nothing else: no clock, no chance.
 """
 
+import json
 from collections import Counter
 from dataclasses import replace
 
@@ -54,7 +55,7 @@ class Learner:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self._settings = config.as_mapping()
+        self._settings = json.dumps(config.as_mapping())
         self.columns = Columns(config)
         self.delay = DelayTable(config.delay)
         self.marginals = Marginals(config.copula.window)
@@ -300,7 +301,7 @@ class Learner:
                 "ensemble": self.ensemble.snapshot(),
             }
         )
-        snapshot.manifest["config"] = self._settings
+        snapshot.manifest["config"] = json.loads(self._settings)
         return snapshot
 
     @staticmethod
