@@ -36,7 +36,8 @@ from tests.support.waiting import wait_until
 PARTITIONS = 2
 LATE = 40
 """A label comes so many records behind its features; one of 25 never."""
-START_MS = 1_700_000_000_000
+START_MS = int(time.time() * 1000) - 3_600_000
+"""The backlog's own time: an hour old, so that retention leaves it alone."""
 LIMIT_S = 3_000
 IN_FLIGHT = 1_500
 CONFIG = """
@@ -282,6 +283,7 @@ def test_everything_is_answered_once_and_the_state_is_that_of_the_journal(run: R
     assert (found.lost, found.differing, found.twice) == (0, 0, 0), found.remarks[:5]
     assert found.equal, found.remarks[:5]
     assert found.snapshots > 0
+    assert found.inputs == run.stage.sent
     answered = sum(each.fold.counts["features/answered"] for each in run.folded.values())
     assert answered == run.size.pairs
 
