@@ -31,7 +31,17 @@ from topics.codec import read_features, read_label
 from topics.deadletters import FoldReason
 from topics.features import Features
 from topics.headers import foreign, read_headers
-from topics.journal import NO_OFFSET, ConfigChange, Kind, Reset, Skip, Source, read_control
+from topics.journal import (
+    NO_OFFSET,
+    ConfigChange,
+    Crash,
+    Kind,
+    Reset,
+    Retry,
+    Skip,
+    Source,
+    read_control,
+)
 from topics.labels import Label
 from topics.refusals import Reason, Rejection
 
@@ -80,12 +90,11 @@ class Fold:
         if record.offset < self.next_offset:
             raise AssertionError(f"journal offset {record.offset} is already folded")
         self.next_offset = record.offset + 1
-        if record.offset in self.skips:
-            self.counts["records/skipped"] += 1
-            return []
         source = read_headers(Source, record.headers)
         if isinstance(source, Source) and source.kind in (Kind.COPY, Kind.STUB):
             return self._travel(record, source)
+        if record.offset in self.skips:
+            return [self._leave_out(stray(self.place, record))]
         return self._control(record)
 
     def jump(self, offset: int) -> None:
@@ -122,6 +131,9 @@ class Fold:
         if source.kind is Kind.STUB:
             return []
         letter = Letter(record, source)
+        if record.offset in self.skips:
+            # Its mark has moved: the source's next record follows it although it was left out.
+            return [self._leave_out(letter)]
         rules = self.rules
         if source.topic == self.place.features:
             features = read_features(
@@ -229,6 +241,10 @@ class Fold:
         self.counts[f"refusals/{reason}"] += 1
         return letter.write(reason, detail)
 
+    def _leave_out(self, letter: Letter) -> Output:
+        self.counts["records/skipped"] += 1
+        return self._refuse("records", letter, FoldReason.SKIPPED, "left out by an operator")
+
     def _give_up(self, labels: list[Held]) -> list[Output]:
         """Held labels whose features never came, with their original bytes."""
         if labels:
@@ -243,8 +259,9 @@ class Fold:
         if isinstance(control, Reset):
             self.counts["records/reset"] += 1
             return self._reset(control)
-        if isinstance(control, Skip):
-            self.counts["records/skip"] += 1
+        if isinstance(control, Crash | Skip | Retry):
+            # About single records, and read ahead of the fold (`pipeline.decisions`).
+            self.counts[f"records/{type(control).__name__.lower()}"] += 1
             return []
         detail = control.detail if isinstance(control, Rejection) else "dtgol-kind: no such record"
         return [self._refuse("records", stray(self.place, record), Reason.BAD_HEADERS, detail)]

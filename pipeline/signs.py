@@ -1,7 +1,8 @@
 """What may stand still in a worker or an evaluator, as signs for the watchdog.
 
-Work is what is known to wait: in our queues, on its way, at the broker. No work: an idle stream,
-and a sequencer that waits for a learner that moves. Called from another thread: only looks.
+Work is what is known to wait: in our queues, on its way, at the broker. No work: an idle stream, a
+parked partition, a sequencer that waits for a learner that moves. Called from another thread: only
+looks.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def process_signs(assigned: bool, outbox: Outbox) -> Iterator[Sign]:
 
 
 def post_signs(partition: int, seat: Seat, sequence: Sequence, ends: Ends) -> Iterator[Sign]:
-    """Signs of one partition of a worker."""
+    """Signs of one partition of a worker; one that is parked waits for an operator."""
+    if seat.parking.offset is not None:
+        return
     at = f"partition {partition}: "
     ready = seat.ready.is_set()
     restored = seat.restored_records, seat.next_offset

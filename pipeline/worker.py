@@ -146,8 +146,9 @@ class Worker:
             return await commit(self.app, {(self.names["journal"], partition): offset})
 
         def marks() -> list[int | None]:
-            assert seat.fold is not None
-            return [seat.fold.mark(*source) for source in self._sources().values()]
+            fold = seat.fold  # none again if it has just crashed; then the next start mends
+            sources = self._sources().values()
+            return [fold.mark(*each) if fold is not None else None for each in sources]
 
         runs = [seat.run(keep), sequence.run(seat.ready.wait(), ahead, marks)]
         tasks = [asyncio.create_task(guarded(run)) for run in runs]
@@ -279,7 +280,9 @@ class Worker:
         reasons = list(self.vigil.standing)
         for partition, post in sorted(self.posts.items()):
             seat = post.seat
-            if not seat.ready.is_set():
+            if seat.parking.offset is not None:
+                reasons.append(seat.parking.sentence)
+            elif not seat.ready.is_set():
                 reasons.append(f"partition {partition}: restoring")
             elif seat.save_failure is not None:
                 reasons.append(f"partition {partition}: {seat.save_failure}")
@@ -319,6 +322,7 @@ def _about(post: Post) -> dict[str, Any]:
     seat, fold = post.seat, post.seat.fold
     about: dict[str, Any] = {
         "ready": seat.ready.is_set(),
+        "parked": seat.parking.about(),
         "next_offset": seat.next_offset,
         "restored_records": seat.restored_records,
         "waiting": seat.waiting,
@@ -347,6 +351,9 @@ def _post_gauges(post: Post, at: tuple[tuple[str, str], ...]) -> Iterable[Gauge]
     yield Gauge("dtgol_snapshot_next_offset", "Offset of the snapshot.", seat.saved_offset, at)
     failed = float(seat.save_failure is not None)
     yield Gauge("dtgol_snapshot_failed", "1 if the last one could not be kept.", failed, at)
+    parked = float(seat.parking.offset is not None)
+    doc = "1 if it waits for a decision about a record on which the fold fails."
+    yield Gauge("dtgol_learner_parked", doc, parked, at)
     copied = post.sequence.copied
     yield Gauge("dtgol_sequencer_copied_records", "Copied by this process.", copied, at, True)
     waiting = post.sequence.waiting

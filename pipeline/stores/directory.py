@@ -50,11 +50,18 @@ class DirectoryStore:
             raise StoreError(f"cannot tidy snapshots in {folder}: {error.strerror}") from error
 
     def _sweep(self, partition: int) -> None:
-        """Before the first write: should another still be at it, its write fails and is repeated."""
+        """Before the first write: should another still be at it, its write is repeated."""
         if partition not in self._swept:
             self._swept.add(partition)
             for left in self._folder(partition).glob(f"*{UNFINISHED}"):
                 left.unlink(missing_ok=True)
+
+    def written_ms(self, partition: int, name: str) -> int | None:
+        """The file's own time."""
+        try:
+            return (self._folder(partition) / name).stat().st_mtime_ns // 1_000_000
+        except OSError:
+            return None
 
     def _folder(self, partition: int) -> Path:
         return self._root / str(partition)

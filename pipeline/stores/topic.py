@@ -31,6 +31,7 @@ class TopicStore:
         self._topic = topic
         self._room = room + "."
         self._parts: dict[tuple[int, str], int] = {}
+        self._written_ms: dict[tuple[int, str], int] = {}
         self._producer = Producer(
             {
                 **self._client,
@@ -67,6 +68,8 @@ class TopicStore:
         if chunk.name.startswith(self._room):
             assert isinstance(value, bytes)
             newest[key] = chunk, value
+            stamp = message.timestamp()[1]
+            self._written_ms[message.partition() or 0, chunk.name] = stamp
 
     def _join(
         self, partition: int, newest: Mapping[bytes, tuple[Chunk, bytes]]
@@ -84,6 +87,10 @@ class TopicStore:
             if whole and hashlib.sha256(data).hexdigest() == about[name].sha256:
                 objects[name.removeprefix(self._room)] = data
         return objects
+
+    def written_ms(self, partition: int, name: str) -> int | None:
+        """The time of the object's last chunk, by its writer's clock."""
+        return self._written_ms.get((partition, self._room + name))
 
     def write(self, partition: int, objects: Mapping[str, bytes]) -> None:
         """Produce all chunks; every one is acknowledged on return."""
