@@ -5,6 +5,7 @@ changing anything. A label only queues: it is learnt at the start of the next st
 due. The state depends on the order of these calls and on nothing else: no clock, no chance.
 """
 
+import json
 from collections import Counter
 from dataclasses import replace
 
@@ -54,6 +55,7 @@ class Learner:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self._settings = json.dumps(config.as_mapping())
         self.columns = Columns(config)
         self.delay = DelayTable(config.delay)
         self.marginals = Marginals(config.copula.window)
@@ -104,6 +106,11 @@ class Learner:
         self.counts[outcome] += 1
         self.counts["orphaned"] += len(orphans)
         return LabelReceipt(outcome, tuple(orphans))
+
+    def drop_held(self) -> str:
+        """Give up the label that was held longest; its id."""
+        self.counts["orphaned"] += 1
+        return self.delay.drop_held()
 
     def peek(self, x: Record, why: int = 0) -> Forecast | Rejection:
         """What `observe` would say now. Changes nothing."""
@@ -294,7 +301,7 @@ class Learner:
                 "ensemble": self.ensemble.snapshot(),
             }
         )
-        snapshot.manifest["config"] = self.config.as_mapping()
+        snapshot.manifest["config"] = json.loads(self._settings)
         return snapshot
 
     @staticmethod

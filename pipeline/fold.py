@@ -107,6 +107,13 @@ class Fold:
         self.counts["records/gone"] += offset - self.next_offset
         self.next_offset, self.forgiven = offset, set()
 
+    def mark(self, topic: str, topic_id: str) -> int | None:
+        """The last record of a source that was applied; None if any record may come next."""
+        at = (topic, topic_id)
+        if self.forgiven is not None and at not in self.forgiven:
+            return None
+        return self.marks.get(at, NO_OFFSET)
+
     def _travel(self, record: JournalRecord, source: Source) -> list[Output]:
         """A copy or a stub: once, and only behind what it followed at its source."""
         at = (source.topic, source.topic_id)
@@ -157,7 +164,7 @@ class Fold:
             self.counts["features/repeat"] += 1
         else:
             self.counts["features/answered"] += 1
-            stream.held.pop(features.id, None)
+            stream.release([features.id])
         self.counts["labels/learnt"] += len(forecast.learnt)
         self.counts["instances/expired"] += len(forecast.expired)
         outputs = [answer(self.place, letter.record, features, forecast, stream.model)]
@@ -177,13 +184,15 @@ class Fold:
             assert record.key is not None
             assert record.value is not None
             original = tuple(foreign(record.headers))
-            stream.held[label.id] = Held(letter.source.offset, record.key, record.value, original)
+            stream.hold(label.id, Held(letter.source.offset, record.key, record.value, original))
         outputs = []
         if outcome is LabelOutcome.LATE:
             detail = "its instance expired before the label came"
             outputs.append(letter.write(FoldReason.LABEL_LATE, detail))
             self.counts[f"refusals/{FoldReason.LABEL_LATE}"] += 1
         outputs += self._give_up(stream.release(orphans))
+        if self.rules.held_bytes_max is not None:
+            outputs += self._give_up(stream.shed(self.rules.held_bytes_max))
         return outputs + self._evict()
 
     def _hear(self, record: JournalRecord, ts: int, unknown: Sequence[str]) -> int:

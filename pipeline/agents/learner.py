@@ -26,7 +26,7 @@ from pipeline.decisions import BugError, applied, journal_record
 from pipeline.faustapp import Valve, headers_of, milliseconds
 from pipeline.fold import Fold, FoldSnapshot, JournalRecord, Output, Place
 from pipeline.outbox import Lane, Outbox
-from pipeline.reader import AbandonedError, bounds, open_reader, read_range
+from pipeline.reader import AbandonedError, look_at, read_range
 from pipeline.rules import Rules
 from pipeline.snapshots import RefusalError, Saved, Shelf, StoreError
 from topics.journal import ConfigChange, Reset, write_control
@@ -93,7 +93,6 @@ class Seat:
         self.saved: Saved | None = None
         self.saved_offset = 0
         self.save_failure: str | None = None
-        self.moved_at = time.monotonic()
         self.busy_s = 0.0
         self.restored_records = 0
 
@@ -106,6 +105,16 @@ class Seat:
     def waiting(self) -> int:
         """Journal records received and not folded."""
         return len(self._queue)
+
+    def behind(self, ends: Mapping[tuple[str, int], int]) -> bool:
+        """Whether there is anything to fold: here, on its way, or at the broker by `ends`."""
+        at = self.place.journal, self.place.partition
+        return bool(self._queue) or self._valve.unread(self.next_offset - 1, ends.get(at))
+
+    @property
+    def moved(self) -> tuple[Any, ...]:
+        """Something that changes with every step forward."""
+        return self.next_offset, self._valve.fetched
 
     def put(self, message: Any) -> None:
         """Take in one message of the journal from Faust."""
@@ -200,8 +209,7 @@ class Seat:
         if len(self._queue) < QUEUE_MAX // 2:
             self._valve.open()
         if worked:
-            self.moved_at = time.monotonic()
-            self.busy_s += self.moved_at - start
+            self.busy_s += time.monotonic() - start
         return worked
 
     async def _fill(self, fold: Fold, end: int) -> None:
@@ -225,11 +233,7 @@ class Seat:
         fold = self._shelf.load(lambda state, streams: Fold.restore(place, state, streams))
         found = fold is not None
         fold = fold or Fold(place)
-        consumer = open_reader(desk.client)
-        try:
-            low, high = bounds(consumer, place.journal, place.partition)
-        finally:
-            consumer.close()
+        low, high = look_at(desk.client, place.journal, place.partition)
         self.saved_offset, self._end = fold.next_offset, high
         self._refuse(fold, found, low, high)
         self.parking.look(fold.next_offset, high, lambda: self._abandoned)
@@ -237,7 +241,7 @@ class Seat:
         committed = offsets_of_group(desk.client, desk.group, place.journal, [place.partition])
         self._emit_from = max(committed[place.partition] or 0, fold.next_offset)
         end = min(self._emit_from, high)
-        self.restored_records = self._read(fold, end if parked is None else min(end, parked), [])
+        self._read(fold, end if parked is None else min(end, parked), [])
         return fold
 
     def _refuse(self, fold: Fold, found: bool, low: int, high: int) -> None:
@@ -276,6 +280,8 @@ class Seat:
             if record.offset >= self._emit_from:
                 outputs += said
             count += 1
+            if self.fold is None:
+                self.restored_records = count
         fold.next_offset = max(fold.next_offset, end)
         return count
 
