@@ -29,6 +29,7 @@ from pipeline.outbox import WAITING_MAX
 from pipeline.reader import bounds, open_reader
 from pipeline.settings import WorkerSettings
 from tests.faults.conftest import FIGURES
+from tests.faults.history import History
 from tests.faults.judgement import Court, Found, Refolded, judge_worker, refold
 from tests.support.stage import Process, Stage
 from tests.support.waiting import wait_until
@@ -253,7 +254,7 @@ def run(cluster: LocalCluster, size: Size, tmp_path_factory: pytest.TempPathFact
         reader.close()
         worker.child.terminate()
         assert worker.child.wait(60) == 0
-    court = Court.of(stage)
+    court = Court.of(stage, History())
     found, folded = judge_worker(court)
     journal = court.read("journal")[0]
     early = refold(court.place(0), journal[: len(journal) // 3], set()).fold
@@ -312,7 +313,7 @@ def test_a_backlog_is_merged_in_the_order_of_its_timestamps(run: Run) -> None:
     backlog = START_MS + 2 * run.size.backlog
     for number in range(PARTITIONS):
         times = []
-        for message in Court.of(run.stage).read("journal")[number]:
+        for message in Court.of(run.stage, History()).read("journal")[number]:
             headers: Any = dict(message.headers() or [])
             if headers["dtgol-kind"] == b"copy":
                 times.append(int(headers["dtgol-timestamp-ms"]))
