@@ -12,6 +12,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
+
+from dtgol_core.streams import label_delays
 from pipeline.backtest import run_backtest
 from pipeline.bench.jobs import Job
 from pipeline.bench.methods import choose
@@ -88,8 +91,17 @@ def run(job: Job) -> Outcome:
     if method.name not in _warm:
         run_backtest(rows[:WARM_UP_ROWS], method.make(0, 16), 16)
         _warm.add(method.name)
-    result = run_backtest(rows, method.make(job.seed, job.delay), job.delay)
+    result = run_backtest(rows, method.make(job.seed, job.delay), _delays(job, len(rows)))
     return judge(result, job.delay, job.source.change)
+
+
+def _delays(job: Job, rows: int) -> int | list[int]:
+    """One delay, or one for each row; every method meets the same ones."""
+    if job.late == "fixed":
+        return job.delay
+    generator = np.random.default_rng([job.seed, job.delay])
+    drawn: list[int] = label_delays(rows, job.delay, job.late, generator).tolist()
+    return drawn
 
 
 def _run_in_processes(

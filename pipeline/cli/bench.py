@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from pipeline.cli import BadInput
 from pipeline.cli.progress import progress
 
 if TYPE_CHECKING:
+    from dtgol_core.streams import Delays
     from pipeline.bench.jobs import Protocol
 
 DRIFT_ROWS, DRIFT_DELAY = 10_000, 500
@@ -36,6 +38,13 @@ SEEDS = 5
     show_default=True,
     help="Folder for tables and figures; finished runs are kept in it too.",
 )
+@click.option(
+    "--delays",
+    type=click.Choice(["fixed", "uniform", "geometric"]),
+    default="fixed",
+    show_default=True,
+    help="All labels equally late, or by chance with the same mean.",
+)
 @click.option("--seeds", type=click.IntRange(min=1), help=f"Default {SEEDS}, quick {QUICK_SEEDS}.")
 @click.option("--methods", default="", metavar="NAME,...", help="Only these; default all.")
 @click.option("--processes", type=click.IntRange(min=1), help="Default: one per core.")
@@ -45,6 +54,7 @@ def bench(
     data: Path | None,
     large: bool,
     out: Path,
+    delays: "Delays",
     seeds: int | None,
     methods: str,
     processes: int | None,
@@ -63,7 +73,7 @@ def bench(
 
     try:
         chosen = choose(filter(None, (name.strip() for name in methods.split(","))))
-        protocol = _protocol(quick, data, large, seeds)
+        protocol = replace(_protocol(quick, data, large, seeds), late=delays)
     except (MethodError, RecordsError) as error:
         raise BadInput(str(error)) from None
     jobs = plan(protocol, chosen)

@@ -14,7 +14,7 @@ from pipeline.bench.figures import critical_difference, curves
 from pipeline.bench.jobs import Job, Protocol, code_digest, plan
 from pipeline.bench.methods import MethodError, all_methods, choose
 from pipeline.bench.peers import LastLabel
-from pipeline.bench.run import Store, run, run_all
+from pipeline.bench.run import Store, _delays, run, run_all
 from pipeline.bench.scores import BlindZone, Outcome, blind_zone, moving_accuracy
 from pipeline.bench.sources import Source, alphabetical, files, generated, rows_of
 from pipeline.bench.stats import nemenyi, rank
@@ -123,10 +123,23 @@ def test_every_method_runs_and_gives_the_same_again(name: str) -> None:
     assert once.blind is not None
 
 
-def test_ablating_soft_labels_is_naive() -> None:
-    jobs = plan(small(), choose(["naive", "no-softlabels"]))
-    naive, ablated = (replace(run(each), us_per_record=None) for each in jobs)
-    assert naive == ablated
+def test_an_ablation_is_not_the_whole_and_not_another() -> None:
+    names = [name for name, method in all_methods().items() if method.group == "ablation"]
+    jobs = plan(small(), choose(["dt-gol", "naive", *names]))
+    said = {each.method: run(each).log_loss for each in jobs}
+    assert len(set(said.values())) == len(said)
+
+
+def test_random_delays_are_the_same_for_every_method_and_have_their_own_key() -> None:
+    fixed = plan(small(), choose(["naive", "fobos"]))
+    drawn = plan(replace(small(), late="geometric"), choose(["naive", "fobos"]))
+    assert not {each.key for each in fixed} & {each.key for each in drawn}
+    assert _delays(fixed[0], 200) == 20
+    delays = _delays(drawn[0], 200)
+    assert delays == _delays(drawn[1], 200)
+    assert isinstance(delays, list)
+    assert len(set(delays)) > 20
+    assert run(drawn[0]).cer != run(fixed[0]).cer
 
 
 def test_the_last_label_is_the_last_that_has_arrived() -> None:
