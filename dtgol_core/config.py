@@ -55,7 +55,7 @@ class GraphConfig:
     """``[graph]``. ``refresh_steps = None`` is auto: an eighth of the fine buffer."""
 
     unverified: int = 200
-    verified: int = 500
+    verified: int = 300
     percentile: float = 2.0
     refresh_steps: int | None = None
 

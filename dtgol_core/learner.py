@@ -36,7 +36,7 @@ class Learner:
 
     Notes
     -----
-    Cost per record: the sum of its rooms', a fraction of a millisecond at 16 columns and 700
+    Cost per record: the sum of its rooms', a fraction of a millisecond at 16 columns and 500
     nodes (``make bench``).
 
     References
@@ -360,8 +360,8 @@ class Learner:
             "marginals": self.marginals.rows.shape == (width, self.config.copula.window),
             "copula": self.copula.correlation.shape == (width, width),
             "buffer": self.buffer.latent.shape[1:] == self.buffer.original.shape[1:] == (width,),
-            "latent": self.latent.weights.shape == (width + 1,),
-            "original": self.original.weights.shape == (width + 1,),
+            "latent": self.latent.weights.shape == self.latent.anchor.shape == (width + 1,),
+            "original": self.original.weights.shape == self.original.anchor.shape == (width + 1,),
             "slots": self.buffer.label.shape == self.buffer.latent.shape[:1] == slots
             and set(self.buffer.window.tolist()) <= set(range(*slots)),
             "graph": self.config.ablate.softlabels

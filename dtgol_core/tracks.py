@@ -101,9 +101,9 @@ class Tracks:
 
     def snapshot(self) -> dict[str, Any]:
         """The persistent weights, bias first, and the rehearsing ones if there are any."""
-        kept = {"weights": self.weights.copy()}
+        kept: dict[str, Any] = {"weights": self.weights.copy()}
         if self.rehearsed is not None:
-            kept["rehearsed"] = self.rehearsed.copy()
+            kept |= {"rehearsed": self.rehearsed.copy(), "rehearses": True}
         return kept
 
     @staticmethod
@@ -111,8 +111,13 @@ class Tracks:
         """The tracks that `snapshot` described; rehearsal that is new starts as the persistent."""
         tracks = Tracks(config, dual)
         tracks.weights = snapshot["weights"].copy()
+        rehearses = snapshot.get("rehearses", False)
+        if rehearses is not ("rehearsed" in snapshot):
+            raise ValueError(
+                "rehearsed weights without the word that there are any, or the reverse"
+            )
         if tracks.rehearsed is not None:
-            tracks.rehearsed = snapshot.get("rehearsed", tracks.weights).copy()
+            tracks.rehearsed = snapshot["rehearsed" if rehearses else "weights"].copy()
         return tracks
 
 

@@ -206,7 +206,7 @@ def test_paper_preset_is_what_the_specification_prints() -> None:
 
 def test_defaults_are_what_the_benchmark_chose() -> None:
     changed: dict[str, dict[str, Any]] = {
-        "graph": {"verified": 500},
+        "graph": {"verified": 300},
         "tracks": {
             "rate": 1.0,
             "rate_floor": 0.03,

@@ -274,7 +274,8 @@ def test_risk_weight_by_hand() -> None:
 
 
 def test_transient_step_by_hand() -> None:
-    learner = PlainLearner(Config.read({"tracks": {"transient_reduction": "sum"}}))
+    settings = {"transient_reduction": "sum", "transient_rate": 0.1}
+    learner = PlainLearner(Config.read({"tracks": settings}))
     learner.columns = [plain.Column("a")]
     learner.soft_labels = {1: 0.9, 2: 0.3}
     moved = learner.transient_weights(np.zeros(2), {1: np.array([2.0]), 2: np.array([-1.0])})
