@@ -125,6 +125,17 @@ def _run_in_processes(
             raise
 
 
+def whole_seeds(jobs: Sequence[Job], store: Store) -> dict[Job, Outcome]:
+    """What is there already, without half a seed of any method: means would not compare."""
+    found = {job: store.find(job) for job in jobs}
+    halves = {(job.method, job.seed) for job, outcome in found.items() if outcome is None}
+    return {
+        job: outcome
+        for job, outcome in found.items()
+        if outcome is not None and (job.method, job.seed) not in halves
+    }
+
+
 def remaining_records(jobs: Sequence[Job], store: Store) -> int:
     """Records of the jobs that have no outcome yet."""
     return sum(job.source.rows for job in jobs if store.find(job) is None)

@@ -48,6 +48,7 @@ SEEDS = 5
 @click.option("--seeds", type=click.IntRange(min=1), help=f"Default {SEEDS}, quick {QUICK_SEEDS}.")
 @click.option("--methods", default="", metavar="NAME,...", help="Only these; default all.")
 @click.option("--processes", type=click.IntRange(min=1), help="Default: one per core.")
+@click.option("--no-run", is_flag=True, help="Only the tables of the whole seeds that are there.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON on stdout.")
 def bench(
     quick: bool,
@@ -58,6 +59,7 @@ def bench(
     seeds: int | None,
     methods: str,
     processes: int | None,
+    no_run: bool,
     as_json: bool,
 ) -> None:
     """Run all methods on the same streams, masks and delays, and say which is best.
@@ -68,7 +70,7 @@ def bench(
     from pipeline.bench import output
     from pipeline.bench.jobs import plan
     from pipeline.bench.methods import MethodError, choose
-    from pipeline.bench.run import Store, remaining_records, run_all
+    from pipeline.bench.run import Store, remaining_records, run_all, whole_seeds
     from pipeline.files.records import RecordsError
 
     try:
@@ -81,9 +83,17 @@ def bench(
         store = Store(out / "runs")
     except OSError as error:
         raise BadInput(f"cannot write to {out}: {error.strerror}") from None
-    left = remaining_records(jobs, store)
-    with progress(left, "records") as update:
-        outcomes = run_all(jobs, store, processes or _cores(), update)
+    if no_run:
+        outcomes = whole_seeds(jobs, store)
+        there = {job.method for job in outcomes}
+        chosen = [method for method in chosen if method.name in there]
+        if not chosen:
+            raise BadInput(
+                f"there is no whole seed of any method in {out}: run it without --no-run"
+            )
+    else:
+        with progress(remaining_records(jobs, store), "records") as update:
+            outcomes = run_all(jobs, store, processes or _cores(), update)
     tally = output.write(out, outcomes, chosen, _command())
     if as_json:
         click.echo(json.dumps(output.as_json(tally, chosen)))

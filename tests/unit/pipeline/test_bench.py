@@ -14,7 +14,7 @@ from pipeline.bench.figures import critical_difference, curves
 from pipeline.bench.jobs import Job, Protocol, code_digest, plan
 from pipeline.bench.methods import MethodError, all_methods, choose
 from pipeline.bench.peers import LastLabel
-from pipeline.bench.run import Store, _delays, run, run_all
+from pipeline.bench.run import Store, _delays, run, run_all, whole_seeds
 from pipeline.bench.scores import BlindZone, Outcome, blind_zone, moving_accuracy
 from pipeline.bench.sources import Source, alphabetical, files, generated, rows_of
 from pipeline.bench.stats import nemenyi, rank
@@ -168,6 +168,25 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     assert told == [200, 400]
     assert {each: everything[each] for each in jobs[:2]} == first
     assert run_all(jobs, store, processes=1) == everything
+
+
+def test_tables_can_be_written_of_what_is_there(tmp_path: Path) -> None:
+    """Two seeds of one method, half a seed of another: the half is left out and it is said."""
+    jobs = plan(small(seeds=2), choose(["naive", "fobos"]))
+    whole = [each for each in jobs if each.method == "naive" or each.seed == 0]
+    run_all(whole, Store(tmp_path / "runs"), processes=1)
+    assert set(whole_seeds(jobs, Store(tmp_path / "runs"))) == set(whole)
+    two = Protocol((), (Source("sea", 200, change=100), Source("rbf", 200, change=100)), 20, 1)
+    partly = plan(two, choose(["naive"]))
+    assert not whole_seeds(partly, Store(tmp_path / "runs"))
+    arguments = ("--quick", "--out", tmp_path, "--methods", "naive,fobos", "--no-run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipeline.cli.bench._protocol", lambda *_: small(seeds=2))
+        assert call(*arguments).exit_code == 0
+        assert "2 seeds (fewer: FOBOS 1)" in (tmp_path / "benchmark.md").read_text()
+        nothing = call("--quick", "--out", tmp_path / "empty", "--methods", "naive", "--no-run")
+    assert nothing.exit_code == 2
+    assert "there is no whole seed of any method" in nothing.stderr
 
 
 def test_processes_give_the_same_numbers(tmp_path: Path) -> None:
