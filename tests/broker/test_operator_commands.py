@@ -324,30 +324,6 @@ def ends(stage: Stage, name: str) -> dict[int, int]:
     return found
 
 
-def test_a_skipped_record_is_redriven_when_the_bug_is_mended(
-    real_broker: Broker, prefix: str, tmp_path: Path
-) -> None:
-    stage = Stage(real_broker, prefix, tmp_path, partitions=1)
-    stage.features("poison", {"v": 1})
-    stage.flush()
-    buggy = ("tests.support.buggy", "poison")
-    for _ in range(2):
-        with stage.worker(entry=buggy) as worker:
-            assert worker.child.wait(90) == 1
-    with stage.worker(entry=buggy) as worker:
-        wait_until(lambda: worker.get("/readyz")[1].count("parked"), "parked", 90, worker.alive)
-        parked = worker.status()["partitions"]["0"]["parked"]["offset"]
-        where = ["--partition=0", f"--offset={parked}", "--note=later"]
-        assert run(stage, "journal", "skip", *where).returncode == 0
-        wait_until(lambda: len(stage.letters()) == 1, "the letter", 60, worker.alive)
-    with stage.worker() as worker:
-        worker.await_ready(1)
-        assert said(stage, "dead-letters", "redrive", "--reason=skipped")["sent"] == 1
-        stage.await_answers({"poison"}, worker)
-    stage.verify()
-    assert said(stage, "journal", "replay")["equal"] is True
-
-
 def test_of_two_who_redrive_one_is_shut_out_and_nothing_is_sent_twice(
     real_broker: Broker, prefix: str, tmp_path: Path
 ) -> None:
