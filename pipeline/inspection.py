@@ -109,10 +109,7 @@ def about_stream(name: str, stream: StreamState, size: int, levels: bool) -> dic
         ],
         "columns": columns,
         "column_features": _owners(learner),
-        "weights": {
-            "latent": _named(columns, learner.latent.weights),
-            "original": _named(columns, learner.original.weights),
-        },
+        "weights": _weights(learner, columns),
         "latent_weight": learner.ensemble.latent_weight(),
         "correlation": [[float(value) for value in row] for row in correlation],
     }
@@ -157,6 +154,16 @@ def strongest(about: Mapping[str, Any], most: int) -> list[tuple[str, str, float
     ]
     pairs.sort(key=lambda pair: (-abs(pair[2]), pair[1], pair[0]))
     return [(other, one, value) for one, other, value in pairs[:most]]
+
+
+def _weights(learner: Learner, columns: list[str]) -> dict[str, dict[str, float]]:
+    """The weights of both spaces by column, and those that rehearse where there are such."""
+    spaces = {"latent": learner.latent, "original": learner.original}
+    found = {space: _named(columns, tracks.weights) for space, tracks in spaces.items()}
+    for space, tracks in spaces.items():
+        if tracks.rehearsed is not None:
+            found[f"{space}_rehearsed"] = _named(columns, tracks.rehearsed)
+    return found
 
 
 def _named(columns: list[str], weights: Any) -> dict[str, float]:

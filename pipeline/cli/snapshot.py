@@ -178,11 +178,13 @@ def _show_stream(about: dict[str, Any]) -> None:
     )
     for feature in about["features"]:
         click.echo(f"    {feature['feature']}: {_feature(feature)}")
-    latent, original = about["weights"]["latent"], about["weights"]["original"]
-    width = max(len(name) for name in latent)
-    click.echo(f"    {'weights':{width}}  {'latent':>9}  {'original':>9}")
-    for name in latent:
-        click.echo(f"    {name:{width}}  {latent[name]:9.4f}  {original[name]:9.4f}")
+    weights = about["weights"]
+    width = max(len(name) for name in weights["latent"])
+    heads = "".join(f"  {space.replace('_', ' '):>18}" for space in weights)
+    click.echo(f"    {'weights':{width}}{heads}")
+    for name in weights["latent"]:
+        row = "".join(f"  {weights[space][name]:18.4f}" for space in weights)
+        click.echo(f"    {name:{width}}{row}")
     pairs = strongest(about, PAIRS)
     if pairs:
         click.echo("    strongest correlations")

@@ -68,6 +68,8 @@ def test_levels_learnt_from_records_are_numbered_unless_asked_for(tmp_path: Path
     assert "ward=hidden" in about_stream("default", stream, 1, levels=True)["columns"]
     assert about["features"][0]["bounds"] == [0, 9]
     assert (about["step"], about["pending"], about["labels_learnt"]) == (20, 20, 0)
+    rehearsed = {"latent_rehearsed", "original_rehearsed"}
+    assert set(about["weights"]) == {"latent", "original", *rehearsed}
 
 
 def test_the_strongest_pairs_are_of_different_features(tmp_path: Path) -> None:
