@@ -128,6 +128,7 @@ class Vigil:
         """How far the topics go, by the brokers; what cannot be learnt now is left out."""
         ends, patience_s = {}, min(ANSWER_S, max(1.0, self.dog.stuck_s / 4))
         try:
+            consumer.poll(0)  # lets it take a fresh token, where there are such
             consumer.list_topics(timeout=patience_s)
             self._answers += 1
             for topic, partition in list(self._places()):

@@ -156,7 +156,7 @@ def test_an_event_loop_that_hangs_ends_the_process(stage: Stage) -> None:
 
 
 def test_an_idle_process_goes_on_for_ever(stage: Stage) -> None:
-    """Three times its patience, measured by what the watchdog itself would have said."""
+    """So many looks take three times its patience; none of them finds it anything but ready."""
     ids = feed(stage, range(5))
     with stage.worker("--set=worker.give_up_ms=2000", "--set=worker.stuck_ms=1000") as worker:
         stage.await_answers(ids, worker)
@@ -164,6 +164,24 @@ def test_an_idle_process_goes_on_for_ever(stage: Stage) -> None:
         looks = iter(range(120))
         wait_until(lambda: _still_ready(worker) and next(looks) == 119, "time to pass", 60)
         stage.await_answers(feed(stage, range(5, 8)), worker)
+
+
+def test_a_parked_partition_is_no_reason_to_end(stage: Stage) -> None:
+    entry = ("tests.support.buggy", "poison")
+    feed(stage, range(3))
+    stage.features("poison", {"v": 1})
+    stage.flush()
+    for _ in range(2):
+        with stage.worker(entry=entry) as worker:
+            assert worker.child.wait(GONE_S) == 1
+    with stage.worker("--set=worker.give_up_ms=2000", entry=entry) as worker:
+        await_unready(worker, "dtgol journal skip")
+        looks = iter(range(120))
+        wait_until(lambda: next(looks) == 119, "time to pass", 60, worker.alive)
+        code, body = worker.get("/readyz")
+        assert code == 503
+        assert "does not move" not in body
+        assert "wait and none" not in body
 
 
 def _still_ready(process: Process) -> bool:

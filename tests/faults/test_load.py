@@ -195,8 +195,8 @@ class SlowReader:
 @pytest.fixture(scope="module")
 def size(request: pytest.FixtureRequest) -> Size:
     if request.config.getoption("--long"):
-        return Size(backlog=50_000, pairs=180_000)
-    return Size(backlog=12_000, pairs=18_000)
+        return Size(backlog=51_200, pairs=184_000)  # 100,000 records, 360,000 in all
+    return Size(backlog=12_000, pairs=18_400)  # 23,500 records, 36,000 in all
 
 
 @pytest.fixture(scope="module")
