@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
 from faust.types import TP
 
 from pipeline.isolation import CommittedConsumer, CommittedThread, CommittedTransport
@@ -67,7 +68,12 @@ class SteadyConsumer(CommittedConsumer):
         return SteadyThread(self, loop=self.loop, beacon=self.beacon)
 
     async def _getmany(self, active_partitions: Any, timeout: float) -> Any:
-        records = await super()._getmany(active_partitions, timeout)
+        try:
+            records = await super()._getmany(active_partitions, timeout)
+        except (TopicAuthorizationFailedError, GroupAuthorizationFailedError) as error:
+            app: Any = self.app
+            app.on_refused(error)
+            raise
         for tp, batch in (records or {}).items():
             ours = TP(tp.topic, tp.partition)
             gaps = self._before.setdefault(ours, {})
@@ -122,8 +128,16 @@ class SteadyTransport(CommittedTransport):
     Consumer = SteadyConsumer
 
 
+def _unheard(error: Exception) -> None:
+    """What an app does about a right that was taken from it, until it is told otherwise."""
+
+
 def steady(app: App) -> App:
-    """Give `app` the steady consumer; once, right after the app is made."""
+    """Give `app` the steady consumer; once, right after the app is made.
+
+    Who runs the app sets its `on_refused`.
+    """
     faust_app: Any = app
+    faust_app.on_refused = _unheard
     faust_app.transport = SteadyTransport(faust_app.conf.broker_consumer, faust_app)
     return app

@@ -67,7 +67,8 @@ class ListeningAdmin(AdminClient):
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.ear = Ear()
-        super().__init__({"log_level": 0, **settings, "error_cb": self.ear})
+        given: dict[str, Any] = {"log_level": 0, **settings, "error_cb": self.ear}
+        super().__init__(given)
 
 
 class ListeningConsumer(Consumer):

@@ -7,11 +7,10 @@ one sentence, in bounded time, with the documented exit code, and no output hold
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -166,18 +165,24 @@ def test_every_role_works_with_exactly_its_grants(
     client = fortress.client(ADMIN)
     broker = Broker(client.pop("bootstrap.servers"), "local", "", client=client)
     stage = Stage(broker, granted, tmp_path)
+    token = tmp_path / "web.token"
+    token.write_text(WEB_TOKEN)
     worker = options(fortress.settings("worker"))
     evaluator = options(fortress.settings("evaluator", "SCRAM-SHA-256"))
     with stage.evaluator(*evaluator) as judge:
-        with stage.worker(*worker) as process:
-            process.await_ready(2)
+        with stage.worker(*worker, f"--set=web.token_file={token}") as process:
+            wait_until(lambda: process.get("/readyz", WEB_TOKEN)[0] == 200, "readiness", LIMIT_S)
+            for page in ("/readyz", "/status", "/metrics"):
+                assert process.get(page)[0] == process.get(page, "wrong")[0] == 401
+            assert process.get("/livez")[0] == 200
             ids = send(fortress.client("producer"), granted, 0, RECORDS)
             received(fortress.client("consumer"), granted, ids, GROUP)
-            wait_until(lambda: saved(process), "a snapshot", LIMIT_S, process.alive)
+            wait_until(lambda: saved(judge), "a snapshot", LIMIT_S, judge.alive)
         assert process.child.returncode == 0
         with stage.worker(*worker) as process:
             process.await_ready(2)
-            assert sum(each["next_offset"] for each in process.status()["partitions"].values())
+            restored = process.status()["partitions"].values()
+            assert sum(each["snapshot_offset"] for each in restored) > RECORDS
             ids |= send(fortress.client("producer"), granted, RECORDS, RECORDS)
             received(fortress.client("consumer"), granted, ids, None)
             wait_until(lambda: scored(judge) == 2 * RECORDS, "scores", LIMIT_S, judge.alive)
@@ -273,13 +278,13 @@ def test_each_missing_right_is_named_at_the_start(
     fortress: Fortress, stage: Stage, role: str
 ) -> None:
     settings = settings_of(fortress, role, stage.prefix)
+    prepare: Any = prepare_evaluator
+    if role == "worker":
+        prepare = partial(prepare_worker, choices=Choices())
     for grant in grants(role):
         fortress.revoke(role, [grant], stage.prefix)
         with pytest.raises(RefusalError) as refusal:
-            if role == "worker":
-                prepare_worker(settings, Choices())
-            else:
-                prepare_evaluator(settings)
+            prepare(settings)
         fortress.grant(role, [grant], stage.prefix)
         lacking = grant._replace(name=stage.prefix + grant.name)
         assert f"this user may not {lacking}: grant it" in str(refusal.value)
@@ -290,9 +295,15 @@ def test_whoever_has_no_rights_is_told_which(fortress: Fortress, prefix: str, ta
         role: start(prefix, fortress.settings("stranger"), *command)
         for role, command in commands(table).items()
     }
-    for role, child in started.items():
-        done = Done(fortress, child)
-        print(role, done.code, done.stderr, done.stdout)
+    ended = {role: Done(fortress, child) for role, child in started.items()}
+    doctor = ended.pop("doctor")  # it goes on to the end, and says it among its findings
+    assert (doctor.code, doctor.stderr) == (1, "")
+    assert "this user may not see them" in doctor.stdout
+    for role, done in ended.items():
+        assert done.code == 2, (role, done.stderr)
+        assert "grant" in done.sentence, role
+    assert f"Read on group {prefix}dtgol-worker" in ended["worker"].sentence
+    assert f"Describe on topic {prefix}journal" in ended["evaluator"].sentence
 
 
 def test_a_producer_that_may_not_write_is_told_so(fortress: Fortress, stage: Stage) -> None:
@@ -304,43 +315,71 @@ def test_a_producer_that_may_not_write_is_told_so(fortress: Fortress, stage: Sta
 def test_a_consumer_without_its_rights_is_told_so(fortress: Fortress, stage: Stage) -> None:
     client, (topic, group) = fortress.client("consumer"), grants("consumer")
     fortress.revoke("consumer", [group], stage.prefix)
-    with pytest.raises(ClusterError, match="Group authorization failed.*docs/security.md"):
+    with pytest.raises(ClusterError, match=r"Group authorization failed.*docs/security\.md"):
         received(client, stage.prefix, {"any"}, GROUP)
     fortress.grant("consumer", [Grant("topic", "predictions", "Describe")], stage.prefix)
     fortress.revoke("consumer", [topic], stage.prefix)
-    with pytest.raises(ClusterError, match="opic authorization failed.*docs/security.md"):
+    with pytest.raises(ClusterError, match=r"opic authorization failed.*docs/security\.md"):
         received(client, stage.prefix, {"any"}, None)
 
 
-def test_client_certificates_are_as_good_as_passwords(fortress: Fortress, stage: Stage) -> None:
-    worker, producer = (options(fortress.mutual(user)) for user in ("worker", "producer"))
-    with stage.worker(*worker, "--bootstrap", fortress.cluster.bootstrap(MUTUAL.name)) as process:
-        process.await_ready(2)
-        print(producer)
-
-
-def test_a_password_that_is_changed_under_a_running_worker_ends_it_with_a_sentence(
-    fortress: Fortress, stage: Stage
+def test_client_certificates_are_as_good_as_passwords(
+    fortress: Fortress, stage: Stage, table: Path
 ) -> None:
-    with stage.worker(*options(fortress.settings("worker"))) as process:
+    address = ("--bootstrap", fortress.cluster.bootstrap(MUTUAL.name))
+    with stage.worker(*options(fortress.mutual("worker")), *address) as process:
         process.await_ready(2)
-        fortress.set_password("worker", "another")
+        sent = Done(
+            fortress, start(stage.prefix, fortress.mutual("producer"), "produce", str(table))
+        )
+        assert sent.code == 0, sent.stderr
+        stage.await_answers({"0", "1"}, process)
+    check = start(stage.prefix, fortress.mutual("topics"), "topics", "check", "--partitions", "2")
+    assert Done(fortress, check).code == 0
+    assert_no_secret(fortress, process.log_path.read_text())
+
+
+def last_line(fortress: Fortress, process: Process) -> str:
+    """What a process said last; and no line holds a secret."""
+    text = process.log_path.read_text()
+    assert_no_secret(fortress, text)
+    return text.splitlines()[-1]
+
+
+@pytest.mark.parametrize("role", ["worker", "evaluator"])
+def test_a_password_that_is_changed_under_a_running_process_ends_it_with_a_sentence(
+    fortress: Fortress, stage: Stage, role: str
+) -> None:
+    with stage.process(role, *options(fortress.settings(role))) as process:
+        process.await_ready(2)
+        fortress.set_password(role, "another")
         try:
             code = process.child.wait(LIMIT_S)
         finally:
-            fortress.set_password("worker", fortress.passwords["worker"])
-    log = process.log_path.read_text()
-    print(log)
+            fortress.set_password(role, fortress.passwords[role])
     assert code == 1
+    assert "CRITICAL" in last_line(fortress, process)
+    assert "does not let us in" in last_line(fortress, process)
 
 
+@pytest.mark.parametrize(
+    "grant",
+    [
+        Grant("topic", "features", "Read"),
+        Grant("topic", "predictions", "Write"),
+        Grant("group", "dtgol-worker", "Read"),
+    ],
+    ids=str,
+)
 def test_a_right_that_is_taken_from_a_running_worker_ends_it_with_a_sentence(
-    fortress: Fortress, stage: Stage
+    fortress: Fortress, stage: Stage, grant: Grant
 ) -> None:
     with stage.worker(*options(fortress.settings("worker"))) as process:
         process.await_ready(2)
-        fortress.revoke("worker", [Grant("topic", "features", "Read")], stage.prefix)
+        fortress.revoke("worker", [grant], stage.prefix)
+        if grant.resource == "topic" and grant.operation == "Write":
+            send(fortress.client("producer"), stage.prefix, 0, 2)
         code = process.child.wait(LIMIT_S)
-    log = process.log_path.read_text()
-    print(log)
     assert code == 1
+    assert "CRITICAL" in last_line(fortress, process)
+    assert "grant this user what docs/security.md lists" in last_line(fortress, process)

@@ -116,12 +116,13 @@ class Fortress:
         wait_until(lambda: not set(gone) & self._in_force(user), f"rights of {user} gone")
 
     def _in_force(self, user: str) -> set[Any]:
+        nothing: Any = None
         every = AclBindingFilter(
             ResourceType.ANY,
-            None,
+            nothing,
             ResourcePatternType.ANY,
             f"User:{user}",
-            None,
+            nothing,
             AclOperation.ANY,
             AclPermissionType.ANY,
         )
