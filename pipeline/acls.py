@@ -56,11 +56,15 @@ ROLES: Mapping[str, tuple[Grant, ...]] = {
     ),
     "topics": _on("topic", _ALL, "Create", "Describe", "AlterConfigs"),
     "operator": (
-        *_on("topic", tuple(name for name in _ALL if name != "snapshots"), "Read"),
-        *_on("topic", ("snapshots",), "Describe"),
-        *_on("topic", _ALL, "DescribeConfigs"),
+        *_on("topic", _ALL, "Read", "DescribeConfigs"),
         *_on("group", ("dtgol-worker", "dtgol-evaluator"), "Describe"),
         *(Grant("topic", "doctor-", each, True) for each in ("Create", "Write", "Delete")),
+    ),
+    "steward": (
+        *_on("topic", ("journal", "dead-letters"), "Read", "Write"),
+        *_on("topic", ("features", "labels"), "Write"),
+        *_on("group", ("dtgol-worker",), "Describe"),
+        *_on("transactional-id", ("dtgol-redrive",), "Write"),
     ),
 }
 
@@ -70,7 +74,11 @@ USES: Mapping[str, str] = {
     "producer": "`dtgol produce`, `dtgol play`, `FeatureProducer`, `LabelProducer`",
     "consumer": "`PredictionConsumer`; the group only if it is given one, by that name",
     "topics": "`dtgol topics apply`; `check` needs Describe and DescribeConfigs instead",
-    "operator": "`dtgol watch`, `dtgol doctor`; topics `doctor-*` for `doctor --probe` alone",
+    "operator": (
+        "`dtgol watch`, `doctor`, `snapshot`, `journal replay`, `dead-letters list`; topics "
+        "`doctor-*` for `doctor --probe` alone"
+    ),
+    "steward": "`dtgol journal skip`, `retry`, `dtgol dead-letters redrive`",
 }
 
 

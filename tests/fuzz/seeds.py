@@ -90,16 +90,21 @@ def shelf_objects() -> dict[str, bytes]:
         journal.label(str(number), number % 2)
     fold, _ = fold_all(journal.records, Fold(PLACE, Rules(learner=SMALL)))
     taken = fold.snapshot()
-    Shelf(_Kept(held), 0, IDENTITY).save(taken.next_offset, taken.state, taken.streams)
+    Shelf(Kept(held), 0, IDENTITY).save(taken.next_offset, taken.state, taken.streams)
     return held
 
 
-class _Kept:
+class Kept:
+    """A snapshot store in memory."""
+
     def __init__(self, held: dict[str, bytes]) -> None:
         self._held = held
 
     def read(self, partition: int) -> dict[str, bytes]:
-        return self._held
+        return dict(self._held)
+
+    def written_ms(self, partition: int, name: str) -> int | None:
+        return None
 
     def write(self, partition: int, objects: Any) -> None:
         self._held.update(objects)

@@ -20,7 +20,7 @@ from pipeline.fold import Fold
 from pipeline.rules import Rules
 from pipeline.snapshots import RefusalError, Shelf
 from pipeline.stores.topic import TopicStore
-from tests.fuzz.seeds import BOUNDS, IDENTITY, SMALL, evaluation_state, shelf_objects
+from tests.fuzz.seeds import BOUNDS, IDENTITY, SMALL, Kept, evaluation_state, shelf_objects
 from tests.support.journal import PLACE, START_MS, Journal
 from topics.codec import (
     read_features,
@@ -148,7 +148,7 @@ def _same(one: Snapshot, other: Snapshot) -> None:
 def manifest(data: bytes) -> None:
     """The newest manifest of a partition, under a name that has its right hash."""
     name = f"manifest.{10**19:020d}.{hashlib.sha256(data).hexdigest()}"
-    shelf = Shelf(_Held({**shelf_objects(), name: data}), 0, IDENTITY)
+    shelf = Shelf(Kept({**shelf_objects(), name: data}), 0, IDENTITY)
     try:
         found = shelf.load(lambda state, streams: Fold.restore(PLACE, state, streams))
     except RefusalError:
@@ -156,23 +156,6 @@ def manifest(data: bytes) -> None:
     assert found is not None, "the older snapshot is whole"
     taken = found.snapshot(shelf.stored)
     shelf.save(taken.next_offset, taken.state, taken.streams)
-
-
-class _Held:
-    """A store in memory."""
-
-    def __init__(self, objects: dict[str, bytes]) -> None:
-        self.objects = objects
-
-    def read(self, partition: int) -> Mapping[str, bytes]:
-        return dict(self.objects)
-
-    def write(self, partition: int, objects: Mapping[str, bytes]) -> None:
-        self.objects.update(objects)
-
-    def remove(self, partition: int, names: Any) -> None:
-        for name in names:
-            self.objects.pop(name, None)
 
 
 def evaluation(data: bytes) -> None:

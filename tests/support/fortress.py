@@ -140,7 +140,7 @@ class Fortress:
 def _binding(user: str, grant: Grant, prefix: str) -> Any:
     """A grant in the admin client's words."""
     return AclBinding(
-        ResourceType[grant.resource.upper()],
+        ResourceType[grant.resource.upper().replace("-", "_")],
         prefix + grant.name,
         ResourcePatternType.PREFIXED if grant.starts else ResourcePatternType.LITERAL,
         f"User:{user}",
