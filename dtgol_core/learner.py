@@ -21,7 +21,7 @@ from dtgol_core.graph import Graph
 from dtgol_core.losses import entropy
 from dtgol_core.marginals import Marginals
 from dtgol_core.softlabels import SoftLabels
-from dtgol_core.state import Snapshot, SnapshotError, clone, gather, part
+from dtgol_core.state import DAMAGE, Snapshot, SnapshotError, check_types, clone, gather, part
 from dtgol_core.tracks import Tracks
 from dtgol_core.types import Contribution, FloatArray, Forecast, LabelReceipt, Record, Rejection
 
@@ -317,7 +317,7 @@ class Learner:
         """
         try:
             made_with = Config.read(snapshot.manifest.get("config", {}))
-        except (TypeError, ValueError) as error:
+        except DAMAGE as error:
             raise SnapshotError(f"the snapshot's settings cannot be read: {error}") from error
         differ = config.shape_differs(made_with)
         if differ:
@@ -326,6 +326,7 @@ class Learner:
                 f"restore it with the old settings, or start anew"
             )
         learner = Learner(config)
+        check_types(snapshot, learner.snapshot())
         try:
             own = part(snapshot, "learner")
             learner.step, learner.clock_ms = own["step"], own["clock_ms"]
@@ -344,11 +345,11 @@ class Learner:
             learner.latent = Tracks.restore(config.tracks, part(snapshot, "latent"), dual)
             learner.original = Tracks.restore(config.tracks, part(snapshot, "original"), dual)
             learner.ensemble = Ensemble.restore(config.ensemble, part(snapshot, "ensemble"))
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            learner._check()
+        except DAMAGE as error:
             if isinstance(error, SnapshotError):
                 raise
             raise SnapshotError(f"the snapshot does not fit together: {error!r}") from error
-        learner._check()
         return learner
 
     def _check(self) -> None:

@@ -7,6 +7,7 @@ of it: magic, version, SHA-256, header, arrays. `decode` gives it back or refuse
 
 import hashlib
 import json
+import math
 import struct
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -20,6 +21,8 @@ _PREFIX = struct.Struct("<8sI32sQ")  # magic, version, digest of all that follow
 _DTYPES = ("<f8", "<i8", "<i4", "|i1", "|u1", "|b1")
 
 Array = npt.NDArray[Any]
+DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What code may raise that builds a state from values that are not what they should be."""
 
 
 class SnapshotError(ValueError):
@@ -85,12 +88,14 @@ def decode(blob: bytes) -> Snapshot:
         arrays = {}
         offset = header_length
         for entry in header["arrays"]:
+            if not isinstance(entry["name"], str):
+                raise SnapshotError("the snapshot is damaged: an array has no name")
             if entry["dtype"] not in _DTYPES:
                 raise SnapshotError(f"array {entry['name']} has an unknown type")
             dtype, shape = np.dtype(entry["dtype"]), tuple(entry["shape"])
-            count = 1
-            for extent in shape:
-                count *= extent
+            if not all(type(extent) is int and extent >= 0 for extent in shape):
+                raise SnapshotError(f"array {entry['name']} has no shape")
+            count = math.prod(shape)
             flat = np.frombuffer(body, dtype=dtype, count=count, offset=offset)
             arrays[entry["name"]] = flat.reshape(shape).copy()
             offset += count * dtype.itemsize
@@ -99,10 +104,34 @@ def decode(blob: bytes) -> Snapshot:
         if not isinstance(header["manifest"], dict):
             raise SnapshotError("the snapshot is damaged: it has no manifest")
         return Snapshot(arrays, header["manifest"])
-    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+    except DAMAGE as error:
         if isinstance(error, SnapshotError):
             raise
         raise SnapshotError(f"the snapshot is damaged: {error}") from error
+
+
+def check_types(given: Snapshot, fresh: Snapshot) -> None:
+    """Refuse arrays and values of other types than in a snapshot of the same thing, fresh.
+
+    What a fresh one does not have, or has as null, is not looked at.
+    """
+    for name, like in fresh.arrays.items():
+        array = given.arrays.get(name, like)
+        if array.dtype != like.dtype or array.ndim != like.ndim:
+            raise SnapshotError(f"the snapshot is damaged: array {name} is of another type")
+    for room, values in fresh.manifest.items():
+        section = given.manifest.get(room, values)
+        if not isinstance(section, dict):
+            raise SnapshotError(f"the snapshot has no section {room}")
+        for name, value in values.items():
+            if not _alike(section.get(name, value), value):
+                raise SnapshotError(f"the snapshot is damaged: {room}.{name} is of another type")
+
+
+def _alike(given: object, like: object) -> bool:
+    if like is None or type(given) is type(like):
+        return True
+    return isinstance(like, float) and type(given) is int
 
 
 def digest(snapshot: Snapshot) -> str:

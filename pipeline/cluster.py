@@ -21,7 +21,9 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
+from pipeline.door import ClusterError, ListeningAdmin, SilentError, knock, said
 from pipeline.reader import ASK_S, bounds, open_reader
+from pipeline.rights import missing_rights
 from pipeline.settings import Settings
 from pipeline.snapshots import RefusalError
 from topics.catalog import TOGETHER, partition_mismatch
@@ -58,13 +60,26 @@ class Cluster:
         return {"cluster": self.id, "partition count": self.partitions, **ids}
 
 
-def look(client: Mapping[str, Any], settings: Settings, topics: Sequence[str]) -> Cluster:
-    """The cluster as it is; refuses if a topic is missing or the counts do not go together."""
+def look(
+    client: Mapping[str, Any], settings: Settings, topics: Sequence[str], role: str = ""
+) -> Cluster:
+    """The cluster as it is; refuses if a topic is missing or the counts do not go together.
+
+    With a role also if our user has not the rights that the role needs.
+    """
+    admin = ListeningAdmin(client)
     names = {name: settings.topic(name) for name in topics}
-    errors: list[KafkaError] = []
-    asking: dict[str, Any] = {**client, "log_level": 0, "error_cb": errors.append}
-    admin = AdminClient(asking)
-    known = _metadata(admin, list(names.values()), settings.kafka.bootstrap_servers, errors)
+    known = _metadata(admin)
+    has_ids = known.controller_id in known.brokers  # the embedded cluster has neither
+    if role and has_ids:
+        lacking = missing_rights(admin, settings, role, topics)
+        if lacking:
+            listed = ", ".join(str(each) for each in lacking)
+            raise RefusalError(f"this user may not {listed}: grant it, see docs/security.md")
+    until = monotonic() + SHOWN_S
+    while monotonic() < until and not set(names.values()) <= known.topics.keys():
+        sleep(LOOK_AGAIN_S)
+        known = _metadata(admin)
     missing = [full for full in names.values() if full not in known.topics]
     if missing:
         raise RefusalError(f"no topic {', '.join(missing)}: run dtgol topics apply first")
@@ -73,33 +88,19 @@ def look(client: Mapping[str, Any], settings: Settings, topics: Sequence[str]) -
     if mismatch:
         raise RefusalError(mismatch)
     together = next(counts[name] for name in topics if name in TOGETHER)
-    has_ids = known.controller_id in known.brokers  # the embedded cluster has neither
     ids = _topic_ids(admin, list(names.values())) if has_ids else {}
     by_name = {name: ids.get(full) or full for name, full in names.items()}
     return Cluster(str(known.cluster_id or "unknown"), together, counts, by_name)
 
 
-def _metadata(
-    admin: AdminClient, wanted: Sequence[str], where: str, errors: Sequence[KafkaError]
-) -> Any:
-    """What the cluster says about itself, asked again for a moment while a topic is missing."""
-    until = monotonic() + SHOWN_S
-    while True:
-        try:
-            known = admin.list_topics(timeout=ASK_S)
-        except KafkaException as error:
-            admin.poll(0)
-            refusals = [each for each in errors if each.code() in _REFUSED]
-            if refusals:
-                raise RefusalError(
-                    f"the cluster at {where} does not let us in: {refusals[0].str()}"
-                ) from None
-            raise UnansweredError(
-                f"the cluster at {where} does not answer: {error.args[0].str()}"
-            ) from None
-        if monotonic() > until or all(name in known.topics for name in wanted):
-            return known
-        sleep(LOOK_AGAIN_S)
+def _metadata(admin: ListeningAdmin) -> Any:
+    """What the cluster says about itself."""
+    try:
+        return knock(admin, ASK_S)
+    except SilentError as error:
+        raise UnansweredError(str(error)) from None
+    except ClusterError as error:
+        raise RefusalError(str(error)) from None
 
 
 def _topic_ids(admin: AdminClient, names: list[str]) -> dict[str, str]:
@@ -127,7 +128,7 @@ def offsets_of_group(
                 told = consumer.committed(asked, timeout=ASK_S)
             except KafkaException as error:
                 reason = error.args[0]
-                why = f"the offsets of group {group} cannot be read: {reason.str()}"
+                why = f"the offsets of group {group} cannot be read: {said(reason)}"
                 if reason.code() in _REFUSED:
                     raise RefusalError(why) from None
                 if monotonic() > until:

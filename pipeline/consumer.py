@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
 from aiokafka.structs import TopicPartition
 from faust.types import TP
 
@@ -99,8 +100,12 @@ class SteadyConsumer(CommittedConsumer):
         return SteadyThread(self, loop=self.loop, beacon=self.beacon)
 
     async def _getmany(self, active_partitions: Any, timeout: float) -> Any:
-        records = await super()._getmany(active_partitions, timeout)
         app: Any = self.app
+        try:
+            records = await super()._getmany(active_partitions, timeout)
+        except (TopicAuthorizationFailedError, GroupAuthorizationFailedError) as error:
+            app.on_refused(error)
+            raise
         while self.out_of_range:
             await app.on_out_of_range(*self.out_of_range.popitem())
         for tp, batch in (records or {}).items():
@@ -161,17 +166,22 @@ class SteadyTransport(CommittedTransport):
     Consumer = SteadyConsumer
 
 
-async def _unheard(place: TP, offset: int) -> None:
+async def _gone(place: TP, offset: int) -> None:
     """What an app does about a lost position until it is told otherwise."""
     raise RuntimeError(f"{place.topic}[{place.partition}] has no offset {offset} any more")
+
+
+def _unheard(error: Exception) -> None:
+    """What an app does about a right that was taken from it, until it is told otherwise."""
 
 
 def steady(app: App) -> App:
     """Give `app` the steady consumer; once, right after the app is made.
 
-    Who runs the app sets its `on_out_of_range`.
+    Who runs the app sets its `on_out_of_range` and `on_refused`.
     """
     faust_app: Any = app
-    faust_app.on_out_of_range = _unheard
+    faust_app.on_out_of_range = _gone
+    faust_app.on_refused = _unheard
     faust_app.transport = SteadyTransport(faust_app.conf.broker_consumer, faust_app)
     return app

@@ -22,7 +22,14 @@ import numpy as np
 
 from dtgol_core.losses import log_loss
 from dtgol_core.scoring import Scoreboard
-from dtgol_core.state import Snapshot, SnapshotError, pack_ids, unpack_ids
+from dtgol_core.state import (
+    DAMAGE,
+    Snapshot,
+    SnapshotError,
+    check_types,
+    pack_ids,
+    unpack_ids,
+)
 from topics.labels import Label
 from topics.predictions import Identity, Prediction
 from topics.scores import Score
@@ -253,13 +260,14 @@ class Evaluation:
             raise SnapshotError(f"the state of the partition has format {state.get('version')!r}")
         evaluation = Evaluation(journal_id, partition, bounds)
         try:
+            check_types(blobs["pairs"], evaluation.cut().snapshot()[1]["pairs"])
             evaluation.next_offsets = dict(state["next_offsets"])
             evaluation.floor = state["floor"]
             evaluation.counts = Counter(state["counts"])
             evaluation._fill(blobs["pairs"].arrays)
             boards = blobs["pairs"].manifest["boards"]
             evaluation.boards = {name: Scoreboard.restore(board) for name, board in boards.items()}
-        except (KeyError, IndexError, TypeError, ValueError) as error:
+        except DAMAGE as error:
             raise SnapshotError(f"the state of the partition is damaged: {error!r}") from error
         return evaluation
 

@@ -246,7 +246,7 @@ def prepare_evaluator(
     security = Security.of(settings)
     client = security.librdkafka()
     topics = [name for name in TOPICS if name != "snapshots" or settings.snapshots.store == "topic"]
-    cluster = look(client, settings, topics)
+    cluster = look(client, settings, topics, "evaluator")
     gaps = find_gaps(client, settings, cluster, "evaluator", READ)
     if gaps and not accept_gap:
         raise RefusalError(f"{gaps[0]}; --accept-gap goes on without them")

@@ -22,6 +22,7 @@ from dtgol_core.config import ConfigError
 from pipeline.cluster import UnansweredError, gap_at
 from pipeline.consumer import steady
 from pipeline.credentials import faust_credentials
+from pipeline.door import SEE_RIGHTS, said
 from pipeline.outbox import DeliveryError
 from pipeline.reader import look_at
 from pipeline.security import Security
@@ -59,7 +60,12 @@ def make_app(settings: Settings, security: Security, role: str) -> Any:
         web_enabled=False,
         datadir=os.path.join(tempfile.gettempdir(), "dtgol-faust"),  # nothing is kept there
     )
-    return steady(app)
+    steady(app).on_refused = _end_without_rights
+    return app
+
+
+def _end_without_rights(error: Exception) -> None:
+    end(FAILED, f"our user may not read any more ({error}): {SEE_RIGHTS}")
 
 
 def raw_topic(app: Any, *names: str) -> Any:
@@ -223,7 +229,7 @@ async def guarded(work: Coroutine[Any, Any, None]) -> None:
     except (DeliveryError, UnansweredError) as failure:
         end(FAILED, str(failure))
     except KafkaException as failure:
-        end(FAILED, f"the cluster did not do as it was asked: {failure.args[0].str()}")
+        end(FAILED, f"the cluster did not do as it was asked: {said(failure.args[0])}")
     except Exception:
         log.exception("this is a bug")
         end(FAILED, "ended by a bug; nothing is lost, see the trace above")

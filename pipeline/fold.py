@@ -20,7 +20,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from dtgol_core.config import ConfigError
-from dtgol_core.state import Snapshot, SnapshotError
+from dtgol_core.state import DAMAGE, Snapshot, SnapshotError
 from dtgol_core.state import digest as state_digest
 from dtgol_core.types import LabelOutcome
 from dtgol_core.types import Rejection as LearnerRejection
@@ -340,7 +340,7 @@ class Fold:
                 stream = fold.streams[name] = StreamState.restore(streams[name])
                 if stream.next_offset != next_offset:
                     raise SnapshotError(f"the snapshot of stream {name} is of another offset")
-        except (ConfigError, KeyError, TypeError, ValueError) as error:
+        except DAMAGE as error:
             if isinstance(error, SnapshotError):
                 raise
             raise SnapshotError(f"the state of the partition is damaged: {error!r}") from error

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from pipeline.client.sending import CONNECT_S, ClientSettings, ClusterError
+from pipeline.client.sending import CONNECT_S, ClientSettings
 from pipeline.client.tail import offset_range, open_consumer, partition_counts
+from pipeline.door import ClusterError, said
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,6 @@ def group_lag(client: ClientSettings, group: str, topics: Sequence[str]) -> list
             )
         return found
     except KafkaException as error:
-        raise ClusterError(f"group {group}: {error.args[0].str()}") from None
+        raise ClusterError(f"group {group}: {said(error.args[0])}") from None
     finally:
         consumer.close()

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from pipeline.client.sending import ClusterError
 from pipeline.client.tail import open_consumer, partition_counts
+from pipeline.door import ClusterError, said
 from pipeline.reader import bounds, read_range
 from topics.deadletters import REDRIVEN, DeadLetter, Redriven, is_marker
 from topics.headers import Header, foreign, read_headers, record_bytes, write_headers
@@ -135,7 +135,7 @@ class Redrive:
             )
             self._producer.init_transactions(TRANSACTION_S)
         except KafkaException as error:
-            raise ClusterError(f"no transaction can be begun: {error.args[0].str()}") from None
+            raise ClusterError(f"no transaction can be begun: {said(error.args[0])}") from None
 
     def send(self, letters: Sequence[Refused], tell: Callable[[int], None]) -> int:
         """Send records back, with their markers; how many. Raises `FencedError`."""

@@ -13,8 +13,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
+from pipeline.door import ListeningProducer, said
 from topics.headers import Header
 
 PUMP_S = 0.005
@@ -46,7 +47,7 @@ class Lane:
     def report(self, error: KafkaError | None, message: Message) -> None:
         """librdkafka's answer about the next record of this lane."""
         if error is not None:
-            self._outbox.fail(f"{self.topic}[{self.partition}]: {error.str()}")
+            self._outbox.fail(f"{self.topic}[{self.partition}]: {said(error)}")
             return
         self.delivered += 1
         self._outbox.delivered += 1
@@ -69,7 +70,7 @@ class Outbox:
     def __init__(self, client: Mapping[str, Any], **overrides: Any) -> None:
         self._failure: str | None = None
         self.delivered = 0
-        self._producer = Producer(
+        self._producer = ListeningProducer(
             {
                 **client,
                 "enable.idempotence": True,
@@ -80,7 +81,6 @@ class Outbox:
                 "queue.buffering.max.messages": 100_000,
                 "queue.buffering.max.kbytes": 262_144,
                 "log_level": 3,
-                "error_cb": self._on_error,
                 **overrides,
             }
         )
@@ -108,17 +108,24 @@ class Outbox:
             self.check()
 
     def poll(self) -> None:
-        """Let reports that have come call their lanes."""
-        self._producer.poll(0)
+        """Let reports that have come call their lanes; hear why brokers turn us away.
+
+        librdkafka would knock for ever; the next process reads the secrets anew.
+        """
+        try:
+            self._producer.poll(0)
+        except KafkaException as error:
+            self.fail(f"the producer was shut out: {said(error.args[0])}")
+        self._failure = self._failure or self._producer.ear.refusal or None
 
     def fail(self, why: str) -> None:
-        """Remember the first failure."""
-        self._failure = self._failure or why
+        """Remember the first failure of a record."""
+        self._failure = self._failure or f"a record could not be delivered: {why}"
 
     def check(self) -> None:
         """Raise if anything failed since the start."""
         if self._failure is not None:
-            raise DeliveryError(f"a record could not be delivered: {self._failure}")
+            raise DeliveryError(self._failure)
 
     async def tick(self) -> None:
         """One short wait, with reports taken in on both sides of it."""
@@ -142,7 +149,3 @@ class Outbox:
         """Take reports in for ever; run it as a task beside the agents."""
         while True:
             await self.tick()
-
-    def _on_error(self, error: KafkaError) -> None:
-        if error.fatal():
-            self.fail(f"the producer was shut out: {error.str()}")

@@ -104,11 +104,15 @@ def read_range(
         consumer.close()
 
 
+NEVER_JOINED = KafkaError.GROUP_AUTHORIZATION_FAILED
+"""librdkafka wants a group's name and looks for its coordinator even if nobody ever joins it; who
+may not know that group reads all the same. So a reader in no group needs no right to one."""
 _LEADERLESS = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 _PASSING = (
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._RESOLVE,
     KafkaError._TIMED_OUT,
+    NEVER_JOINED,
 )
-"""Errors that librdkafka reports and then mends by itself."""
+"""Errors that librdkafka reports and then mends by itself, or that do not matter here."""

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dtgol_core.config import Config, ConfigError
+from dtgol_core.state import DAMAGE
 from topics.refusals import DEFAULT_LIMITS, Limits
 
 FOLD_VERSION = 1
@@ -72,11 +73,28 @@ class Rules:
                 name: Config.read(config) for name, config in plain["streams"].items()
             }
             plain["limits"] = Limits(**plain["limits"])
-            return Rules(**plain)
-        except (KeyError, TypeError, ValueError) as error:
+            rules = Rules(**plain)
+        except DAMAGE as error:
             if isinstance(error, ConfigError):
                 raise
             raise ConfigError(f"these rules cannot be read: {error!r}") from None
+        rules._check()
+        return rules
+
+    def _check(self) -> None:
+        """Refuse what the fold could not go by: a journal is folded for as long as it is kept."""
+        if type(self.closed) is not bool:
+            raise ConfigError("closed must be true or false")
+        whole = {
+            "streams_max": (self.streams_max, 1),
+            "ts_ahead_max_ms": (self.ts_ahead_max_ms, 0),
+            "why": (self.why, 0),
+        }
+        if self.stream_idle_ms is not None:
+            whole["stream_idle_ms"] = self.stream_idle_ms, 1
+        for name, (value, low) in whole.items():
+            if type(value) is not int or value < low:
+                raise ConfigError(f"{name} must be a whole number of at least {low}")
 
     def digest(self) -> str:
         """Sixteen hex digits that name these rules and the version of the fold."""

@@ -196,7 +196,7 @@ class WebSettings:
 
     host: str = _is("127.0.0.1", "Address to listen on; loopback unless told otherwise.")
     port: int = _is(0, "Port to listen on; 0 takes a free one and logs it.", 0, 65_535)
-    token_file: str = _is("", "File with a bearer token that every request must carry.")
+    token_file: str = _is("", "File with a bearer token that every request but /livez must carry.")
 
 
 @dataclass(frozen=True)

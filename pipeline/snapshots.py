@@ -298,18 +298,46 @@ def _full_blocks(snapshot: Snapshot) -> list[str]:
 
 
 def _read_manifest(name: str, objects: Mapping[str, bytes]) -> dict[str, Any]:
-    manifest = json.loads(_fetch(name, objects))
-    if manifest["version"] > VERSION:
+    try:
+        manifest = json.loads(_fetch(name, objects))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, SnapshotError):
+            raise
+        raise SnapshotError(f"{name} is damaged: it is not JSON") from None
+    version = manifest.get("version") if isinstance(manifest, dict) else None
+    if type(version) is int and version > VERSION:
         raise RefusalError(
-            f"{name} has format {manifest['version']} and this version reads up to {VERSION}: "
+            f"{name} has format {version} and this version reads up to {VERSION}: "
             f"upgrade before going on"
         )
+    if not _well_formed(manifest):
+        raise SnapshotError(f"{name} is damaged: something is missing in it")
     return dict(manifest)
+
+
+def _well_formed(manifest: Any) -> bool:
+    """Whether everything is there that is looked for before the state itself is built."""
+    return (
+        isinstance(manifest, dict)
+        and manifest.get("version") == VERSION
+        and all(isinstance(manifest.get(name), dict) for name in ("identity", "state", "streams"))
+        and "note" in manifest
+        and all(_is_entry(entry) for entry in manifest["streams"].values())
+    )
+
+
+def _is_entry(entry: Any) -> bool:
+    if not isinstance(entry, dict) or type(entry.get("next_offset")) is not int:
+        return False
+    names = entry.get("objects")
+    return isinstance(names, list) and bool(names) and all(isinstance(each, str) for each in names)
 
 
 def _assemble(blob: str, objects: Mapping[str, bytes]) -> Snapshot:
     main = decode(_fetch(blob, objects))
-    parts = main.manifest.pop("parts")
+    parts = main.manifest.pop("parts", None)
+    if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
+        raise SnapshotError(f"{blob} is damaged: it does not name its parts")
     for part in parts:
         main.arrays.update(decode(_fetch(part, objects)).arrays)
     return main

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dtgol_core.config import Config, ConfigError
+from dtgol_core.config import Config
 from dtgol_core.learner import Learner
-from dtgol_core.state import Snapshot, SnapshotError, pack_ids, unpack_ids
+from dtgol_core.state import DAMAGE, Snapshot, SnapshotError, pack_ids, unpack_ids
 from pipeline.rules import FOLD_VERSION
 from topics.headers import Header, record_bytes
 
@@ -107,7 +107,7 @@ class StreamState:
             state.next_offset, state.touched_ms = own["next_offset"], own["touched_ms"]
             state.held = _unpack_held(snapshot)
             state.held_bytes = sum(label.size for label in state.held.values())
-        except (ConfigError, KeyError, TypeError, ValueError) as error:
+        except DAMAGE as error:
             raise SnapshotError(f"the snapshot of a stream is damaged: {error!r}") from error
         state.learner = Learner.restore(config, snapshot)
         return state

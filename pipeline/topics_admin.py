@@ -20,6 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 )
 from confluent_kafka.cimpl import NewTopic
 
+from pipeline.door import ClusterError, ListeningAdmin, knock, said
 from topics.catalog import AT_LEAST, Wish
 
 REQUEST_S = 15.0
@@ -71,9 +72,9 @@ class Applied:
 
 
 def connect(settings: Mapping[str, str | int | float | bool]) -> AdminClient:
-    """An admin client from librdkafka's settings; silent, since errors come as exceptions."""
+    """An admin client from librdkafka's settings."""
     try:
-        return AdminClient({"log_level": 0, **settings})
+        return ListeningAdmin(settings)
     except KafkaException as error:
         raise AdminError(f"these connection settings cannot be used: {_said(error)}") from None
 
@@ -150,9 +151,9 @@ def _enough(setting: str, actual: str | None, wished: str, found: Found) -> bool
 def find(admin: AdminClient, names: Iterable[str]) -> dict[str, Found]:
     """Those of the topics that exist. Asks for all topics: asking by name may create one."""
     try:
-        known = admin.list_topics(timeout=REQUEST_S).topics
-    except KafkaException as error:
-        raise AdminError(f"the cluster does not answer: {_said(error)}") from None
+        known = knock(admin, REQUEST_S).topics
+    except ClusterError as error:
+        raise AdminError(str(error)) from None
     there = [name for name in names if name in known]
     if not there:
         return {}
@@ -228,4 +229,4 @@ def _alter(admin: AdminClient, differences: Sequence[Difference]) -> None:
 
 
 def _said(error: KafkaException) -> str:
-    return str(error.args[0].str())
+    return said(error.args[0])

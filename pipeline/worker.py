@@ -382,7 +382,7 @@ def prepare_worker(
     security = Security.of(settings)
     client = security.librdkafka()
     topics = [name for name in TOPICS if name != "snapshots" or settings.snapshots.store == "topic"]
-    cluster = look(client, settings, topics)
+    cluster = look(client, settings, topics, "worker")
     gaps = find_gaps(client, settings, cluster, "worker", SOURCES)
     lost = journal_was_lost(client, settings, cluster)
     gaps += [lost] if lost else []

@@ -110,12 +110,13 @@ def asking() -> Iterator[None]:
     """What the cluster or the snapshot store refuses is one sentence and exit code 2."""
     from confluent_kafka import KafkaException
 
-    from pipeline.client.sending import ClusterError
+    from pipeline.cluster import UnansweredError
+    from pipeline.door import ClusterError, said
     from pipeline.snapshots import RefusalError, StoreError
 
     try:
         yield
-    except (RefusalError, ClusterError, StoreError) as error:
+    except (RefusalError, UnansweredError, ClusterError, StoreError) as error:
         raise BadInput(str(error)) from None
     except KafkaException as error:
-        raise BadInput(f"the cluster did not do as it was asked: {error.args[0].str()}") from None
+        raise BadInput(f"the cluster did not do as it was asked: {said(error.args[0])}") from None

@@ -5,18 +5,17 @@ Exit code 0: as wished. 1: something differs (`check`) or was left for you to de
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pipeline.cli import BadInput
+from pipeline.cli.connection import Target, cluster_options
 
 if TYPE_CHECKING:
     from pipeline.topics_admin import Difference
     from topics.catalog import Wish
-
-ClientSettings = Mapping[str, str | int | float | bool]
 
 
 @click.group()
@@ -48,14 +47,7 @@ def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
             show_default=True,
             help="Partitions of every topic, fixed for life: the most workers that can share.",
         ),
-        click.option("--prefix", default="", help="Put before every topic's name."),
-        click.option(
-            "--bootstrap",
-            required=True,
-            envvar="KAFKA_BOOTSTRAP_SERVERS",
-            show_envvar=True,
-            help="Brokers to ask, host:port,...",
-        ),
+        cluster_options,
     ):
         command = option(command)
     return command
@@ -63,24 +55,13 @@ def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @topics.command()
 @_shared
-def check(bootstrap: str, as_json: bool, **wanted: Any) -> None:
+def check(target: Target, as_json: bool, **wanted: Any) -> None:
     """Say precisely what differs; change nothing."""
-    run_check({"bootstrap.servers": bootstrap}, _wishes(**wanted), as_json)
-
-
-@topics.command()
-@_shared
-def apply(bootstrap: str, as_json: bool, **wanted: Any) -> None:
-    """Create missing topics and alter settings; never partitions or replication."""
-    run_apply({"bootstrap.servers": bootstrap}, _wishes(**wanted), as_json)
-
-
-def run_check(client: ClientSettings, wishes: "tuple[Wish, ...]", as_json: bool) -> None:
-    """The check with any client settings; leaves by exit code."""
     from pipeline.topics_admin import AdminError, connect, inspect
 
+    wishes = _wishes(target.prefix, **wanted)
     try:
-        differences = inspect(connect(client), wishes)
+        differences = inspect(connect(target.client), wishes)
     except AdminError as error:
         raise BadInput(str(error)) from None
     if as_json:
@@ -92,12 +73,15 @@ def run_check(client: ClientSettings, wishes: "tuple[Wish, ...]", as_json: bool)
     raise SystemExit(1 if differences else 0)
 
 
-def run_apply(client: ClientSettings, wishes: "tuple[Wish, ...]", as_json: bool) -> None:
-    """The change with any client settings; leaves by exit code."""
+@topics.command()
+@_shared
+def apply(target: Target, as_json: bool, **wanted: Any) -> None:
+    """Create missing topics and alter settings; never partitions or replication."""
     from pipeline.topics_admin import AdminError, apply, connect
 
+    wishes = _wishes(target.prefix, **wanted)
     try:
-        done = apply(connect(client), wishes)
+        done = apply(connect(target.client), wishes)
     except AdminError as error:
         raise BadInput(str(error)) from None
     if as_json:

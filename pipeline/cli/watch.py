@@ -70,7 +70,8 @@ def watch(
         with Tail(target.client, list(names), None if everything else last) as tail:
             if len(tail.missing) == len(READ):
                 raise BadInput(
-                    f"the cluster has no {', '.join(tail.missing)}; run: dtgol topics apply"
+                    f"the cluster has no {', '.join(tail.missing)}, or this user may not see them; "
+                    "run: dtgol topics apply, or grant the user Read"
                 )
             for message in tail.catch_up(CATCH_UP_S):
                 feed(board, names[message.topic() or ""], message)

@@ -14,8 +14,9 @@ from typing import Self
 
 from confluent_kafka import KafkaException, Message, TopicPartition
 
-from pipeline.client.sending import ClientSettings, ClusterError
+from pipeline.client.sending import ClientSettings
 from pipeline.client.tail import is_news, offset_range, open_consumer, partition_counts
+from pipeline.door import ClusterError
 from topics.catalog import topic_name
 from topics.codec import read_prediction
 from topics.predictions import Prediction
@@ -99,7 +100,10 @@ class PredictionConsumer:
     def _start(self, from_beginning: bool) -> None:
         counts = partition_counts(self._consumer)
         if self._topic not in counts:
-            raise ClusterError(f"the cluster has no topic {self._topic}; run: dtgol topics apply")
+            raise ClusterError(
+                f"the cluster has no topic {self._topic}, or this user may not see it; "
+                "run: dtgol topics apply, or grant the user Read"
+            )
         if self._group is not None:
             self._consumer.subscribe([self._topic])
             return
@@ -119,7 +123,7 @@ class PredictionConsumer:
         self._handled = None
 
     def _read(self, message: Message) -> Prediction | None:
-        if is_news(message):
+        if is_news(message, in_group=self._group is not None):
             return None
         prediction = read_prediction(message.value())
         if isinstance(prediction, Rejection):

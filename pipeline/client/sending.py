@@ -7,12 +7,14 @@ one that appears by accident would have the wrong number of partitions, for life
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeAlias
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
+from pipeline.door import SEE_LOGIN, ListeningProducer, knock
+from pipeline.door import ClusterError as ClusterError
 from topics.catalog import partition_mismatch, topic_name
 from topics.headers import Header
 
@@ -41,15 +43,14 @@ _ADVICE = {
     KafkaError._UNKNOWN_TOPIC: "the topic is gone; run: dtgol topics apply",
     KafkaError.UNKNOWN_TOPIC_OR_PART: "the topic is gone; run: dtgol topics apply",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "this user may not write to the topic; grant it Write",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "this user may not; grant it IdempotentWrite",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: (
+        "this user may not write; grant it Write on the topic (before Kafka 2.8 also "
+        "IdempotentWrite on the cluster)"
+    ),
     KafkaError.MSG_SIZE_TOO_LARGE: "the topic takes smaller records only; run: dtgol topics check",
     KafkaError.NOT_ENOUGH_REPLICAS: f"too few copies are in sync; repair the cluster, {_AGAIN}",
-    KafkaError._AUTHENTICATION: "the cluster did not accept the user or password",
+    KafkaError._AUTHENTICATION: SEE_LOGIN,
 }
-
-
-class ClusterError(RuntimeError):
-    """The cluster cannot be used: it does not answer, or its topics are not there or not right."""
 
 
 class DeliveryError(RuntimeError):
@@ -79,15 +80,9 @@ class Sender:
         self._topics = {name: topic_name(prefix, name) for name in names}
         self._delivery_s = delivery_s
         self._failures: Counter[tuple[str, int, str]] = Counter()
-        self._trouble = ""
-        settings = {
-            **SETTINGS,
-            **client,
-            "delivery.timeout.ms": round(delivery_s * 1000),
-            "error_cb": self._hear,
-        }
+        limit = {"delivery.timeout.ms": round(delivery_s * 1000)}
         try:
-            self._producer = Producer(settings)
+            self._producer = ListeningProducer({**SETTINGS, **client, **limit})
         except KafkaException as error:
             raise ClusterError(f"these settings cannot be used: {error.args[0].str()}") from None
         self.partitions = self._look(prefix)
@@ -120,7 +115,7 @@ class Sender:
         """
         until = time.monotonic() + self._delivery_s + FLUSH_EXTRA_S
         while True:
-            self._producer.poll(0)
+            self._serve(self._producer.poll, 0)
             self._check()
             try:
                 self._producer.produce(
@@ -135,31 +130,31 @@ class Sender:
             except BufferError:
                 if time.monotonic() > until:
                     raise DeliveryError(self._undelivered(len(self._producer))) from None
-                self._producer.poll(ROOM_S)
+                self._serve(self._producer.poll, ROOM_S)
 
     def flush(self) -> None:
         """Wait until everything is stored; `DeliveryError` if something is not."""
-        left = self._producer.flush(self._delivery_s + FLUSH_EXTRA_S)
+        left = self._serve(self._producer.flush, self._delivery_s + FLUSH_EXTRA_S)
         self._check()
         if left:
             raise DeliveryError(self._undelivered(left))
 
+    def _serve(self, call: Callable[[float], int], timeout_s: float) -> int:
+        try:
+            return call(timeout_s)
+        except KafkaException as error:
+            fatal = error.args[0]
+            advice = _ADVICE.get(fatal.code(), f"repair that, {_AGAIN}")
+            raise DeliveryError(f"the producer was shut out ({fatal.str()}): {advice}") from None
+
     def _look(self, prefix: str) -> int:
         """How many partitions the topics have, once they are known to be there and to agree."""
-        try:
-            # All of them: asking for one by name may create it.
-            known = self._producer.list_topics(timeout=CONNECT_S).topics
-        except KafkaException as error:
-            self._producer.poll(0)
-            why = self._trouble or error.args[0].str()
-            raise ClusterError(
-                f"the cluster does not answer within {CONNECT_S:g} s ({why}): "
-                "see that it is up and that bootstrap.servers and the security settings are right"
-            ) from None
+        known = knock(self._producer, CONNECT_S).topics
         missing = [topic for topic in self._topics.values() if topic not in known]
         if missing:
             raise ClusterError(
-                f"the cluster has no topic {', '.join(missing)}; run: dtgol topics apply"
+                f"the cluster has no topic {', '.join(missing)}, or this user may not see it; "
+                "run: dtgol topics apply, or grant the user Write"
             )
         pairs = (("features", prefix + "features"), ("labels", prefix + "labels"))
         counts = {name: len(known[topic].partitions) for name, topic in pairs if topic in known}
@@ -172,20 +167,18 @@ class Sender:
         if error is not None:
             self._failures[(message.topic() or "?", error.code(), error.str())] += 1
 
-    def _hear(self, error: KafkaError) -> None:
-        self._trouble = error.str()
-
     def _check(self) -> None:
         if not self._failures:
             return
         (topic, code, said), _ = self._failures.most_common(1)[0]
         count = sum(self._failures.values())
         self._failures.clear()
-        advice = _ADVICE.get(code, f"repair that, {_AGAIN}")
+        advice = self._producer.ear.refusal or _ADVICE.get(code, f"repair that, {_AGAIN}")
         raise DeliveryError(f"{count} records were not delivered to {topic} ({said}): {advice}")
 
     def _undelivered(self, left: int) -> str:
-        why = f" ({self._trouble})" if self._trouble else ""
+        ear = self._producer.ear
+        why = f" ({ear.trouble})" if ear.trouble else ""
         return (
             f"{left} records are not known to be delivered after {self._delivery_s:g} s{why}: "
             f"see that the cluster is up, {_AGAIN}"

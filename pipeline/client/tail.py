@@ -13,8 +13,9 @@ from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from pipeline.client.sending import CONNECT_S, ClientSettings, ClusterError
-from pipeline.reader import bounds
+from pipeline.client.sending import CONNECT_S, ClientSettings
+from pipeline.door import ClusterError, ListeningConsumer, knock, said
+from pipeline.reader import NEVER_JOINED, bounds
 
 BATCH = 500
 SETTINGS: ClientSettings = {
@@ -38,20 +39,14 @@ def open_consumer(client: ClientSettings, more: ClientSettings | None = None) ->
     """A consumer of committed records; unusable settings are a `ClusterError`."""
     group = {"group.id": f"dtgol-tail-{uuid4().hex[:12]}"}
     try:
-        return Consumer({**SETTINGS, **group, **client, **(more or {})})
+        return ListeningConsumer({**SETTINGS, **group, **client, **(more or {})})
     except KafkaException as error:
         raise ClusterError(f"these settings cannot be used: {error.args[0].str()}") from None
 
 
 def partition_counts(consumer: Consumer) -> dict[str, int]:
     """Every topic of the cluster with its number of partitions; asking creates none."""
-    try:
-        known = consumer.list_topics(timeout=CONNECT_S).topics
-    except KafkaException as error:
-        raise ClusterError(
-            f"the cluster does not answer within {CONNECT_S:g} s ({error.args[0].str()}): "
-            "see that it is up and that bootstrap.servers and the security settings are right"
-        ) from None
+    known = knock(consumer, CONNECT_S).topics
     return {name: len(topic.partitions) for name, topic in known.items()}
 
 
@@ -60,16 +55,16 @@ def offset_range(consumer: Consumer, topic: str, partition: int) -> tuple[int, i
     try:
         return bounds(consumer, topic, partition)
     except KafkaException as error:
-        raise ClusterError(f"{topic} cannot be read: {error.args[0].str()}") from None
+        raise ClusterError(f"{topic} cannot be read: {said(error.args[0])}") from None
 
 
-def is_news(message: Message) -> bool:
+def is_news(message: Message, in_group: bool = False) -> bool:
     """Whether it is about the reading and not a record; raises what cannot mend itself."""
     error = message.error()
     if error is None:
         return False
-    if error.code() not in _PASSING:
-        raise ClusterError(f"{message.topic() or 'the cluster'}: {error.str()}")
+    if error.code() not in _PASSING and (in_group or error.code() != NEVER_JOINED):
+        raise ClusterError(f"{message.topic() or 'the cluster'}: {said(error)}")
     return True
 
 

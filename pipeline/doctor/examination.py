@@ -7,10 +7,11 @@ from typing import Any
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaException, Message
 
-from pipeline.client.sending import CONNECT_S, ClusterError
+from pipeline.client.sending import CONNECT_S
 from pipeline.client.tail import Tail, open_consumer
 from pipeline.doctor import clocks, keys, versions
 from pipeline.doctor.findings import Finding, fine, note, problem
+from pipeline.door import knock
 from pipeline.lag import Lag, group_lag
 from pipeline.parked import JournalPartition
 from pipeline.snapshots import RefusalError
@@ -49,7 +50,8 @@ def examine(patient: Patient, samples: int, probe: bool) -> Iterator[Finding]:
     there = {name: counts[full] for full, name in names.items() if full in counts}
     missing = [full for full in names if full not in counts]
     if missing:
-        yield problem("topics", f"missing: {', '.join(missing)}", APPLY)
+        hidden = f"missing, or this user may not see them: {', '.join(missing)}"
+        yield problem("topics", hidden, f"{APPLY}, or grant the user Read")
     mismatch = partition_mismatch(there)
     if mismatch is not None:
         yield problem(
@@ -73,9 +75,7 @@ def examine(patient: Patient, samples: int, probe: bool) -> Iterator[Finding]:
 def _metadata(patient: Patient) -> tuple[list[tuple[str, int]], dict[str, int]]:
     consumer = open_consumer(patient.client)
     try:
-        metadata = consumer.list_topics(timeout=CONNECT_S)
-    except Exception as error:
-        raise ClusterError(f"the cluster does not answer within {CONNECT_S:g} s: {error}") from None
+        metadata = knock(consumer, CONNECT_S)
     finally:
         consumer.close()
     brokers = [(each.host, each.port) for each in metadata.brokers.values()]

@@ -11,8 +11,9 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, Message
 
+from pipeline.door import ListeningProducer, said
 from pipeline.reader import bounds, open_reader, read_range
 from pipeline.snapshots import StoreError
 from topics.headers import read_headers, write_headers
@@ -35,7 +36,7 @@ class TopicStore:
         self._durable_s = durable_s
         self._parts: dict[tuple[int, str], int] = {}
         self._written_ms: dict[tuple[int, str], int] = {}
-        self._producer = Producer(
+        self._producer = ListeningProducer(
             {
                 **self._client,
                 "enable.idempotence": True,
@@ -97,7 +98,7 @@ class TopicStore:
 
         def report(error: KafkaError | None, _: Message) -> None:
             if error is not None:
-                failures.append(error.str())
+                failures.append(said(error))
 
         for name, data in objects.items():
             self._put(partition, self._room + name, data, report)

@@ -74,8 +74,9 @@ class WebServer:
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if self._token is not None and request.path != "/livez":
-            given = request.headers.get("Authorization", "")
-            if not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+            # Bytes that are no UTF-8 come as surrogates; they are a wrong token like any other.
+            given = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+            if not hmac.compare_digest(given, f"Bearer {self._token}".encode()):
                 return web.Response(status=401, headers={"WWW-Authenticate": "Bearer"})
         return await handler(request)
 

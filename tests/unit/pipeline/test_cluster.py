@@ -23,7 +23,7 @@ def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_cluster_that_does_not_answer_is_no_refusal() -> None:
     settings = read_settings({}, overrides={"kafka.bootstrap_servers": NOBODY})
-    with pytest.raises(UnansweredError, match=f"{NOBODY} does not answer"):
+    with pytest.raises(UnansweredError, match=f"does not answer within .*{NOBODY}"):
         look({"bootstrap.servers": NOBODY}, settings, ["features"])
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import shutil
 import ssl
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from dtgol_core.config import ConfigError
 from pipeline.credentials import TokenFile, faust_credentials
 from pipeline.security import Security
 from pipeline.settings import KafkaSettings, SecuritySettings, Settings
+from tests.support.authority import Authority
 
 SECRET = "hunter2-very-secret"
 
@@ -37,15 +36,9 @@ def secret(tmp_path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    """A certificate of ourselves and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    made, key = folder / "cert.pem", folder / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    command += ["-subj", "/CN=localhost", "-keyout", str(key), "-out", str(made)]
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed: no certificate to try TLS settings with")
-    subprocess.run(command, capture_output=True, check=True)
-    return str(made), str(key)
+    """A certificate and its key."""
+    made = Authority(tmp_path_factory.mktemp("tls")).issue("me", "localhost")
+    return str(made.certificate), str(made.key)
 
 
 def test_plaintext_needs_nothing() -> None:

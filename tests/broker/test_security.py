@@ -1,0 +1,400 @@
+"""TLS, SCRAM, client certificates and ACLs on a real broker: who may, works; who may not, is told.
+
+Every role has a user of its own with exactly the grants of `pipeline.acls`. Whatever goes wrong is
+one sentence, in bounded time, with the documented exit code, and no output holds a password.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.acls import ROLES, Grant
+from pipeline.brokers import Broker, NoBrokerError
+from pipeline.client import (
+    ClusterError,
+    DeliveryError,
+    FeatureProducer,
+    LabelProducer,
+    PredictionConsumer,
+)
+from pipeline.evaluator import prepare_evaluator
+from pipeline.settings import Settings, read_settings
+from pipeline.snapshots import RefusalError
+from pipeline.worker import Choices, prepare_worker
+from tests.support.authority import Authority
+from tests.support.brokers import refuse
+from tests.support.fortress import ADMIN, MUTUAL, Fortress, open_fortress
+from tests.support.stage import Process, Stage
+from tests.support.waiting import wait_until
+
+LIMIT_S = 90.0
+RECORDS = 30
+GROUP = "alarms"
+USERS = (*ROLES, "stranger")
+LOOKS = (
+    ("operator", ["watch", "--once", "--json"]),
+    ("operator", ["doctor", "--probe", "--json"]),
+    ("operator", ["snapshot", "list"]),
+    ("operator", ["snapshot", "inspect"]),
+    ("operator", ["journal", "replay"]),
+    ("operator", ["dead-letters", "list"]),
+    ("steward", ["dead-letters", "redrive"]),
+)
+"""What people do at the side of a running pipeline, each with the rights of its role alone."""
+WEB_TOKEN = "web-token-nobody-may-see"
+
+
+@pytest.fixture(scope="module")
+def fortress(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fortress]:
+    with contextlib.ExitStack() as held:
+        try:
+            yield held.enter_context(open_fortress(tmp_path_factory.mktemp("fortress"), USERS))
+        except NoBrokerError as refusal:
+            refuse(f"local: {refusal}")
+
+
+def grants(role: str) -> list[Grant]:
+    """The rights of a role, with the consumer's group as it is named here."""
+    return [each._replace(name=GROUP) if each.name == "YOURS" else each for each in ROLES[role]]
+
+
+@pytest.fixture
+def granted(fortress: Fortress, prefix: str) -> str:
+    """A prefix under which every role may do what it must."""
+    for role in ROLES:
+        fortress.grant(role, grants(role), prefix)
+    return prefix
+
+
+@pytest.fixture
+def stage(fortress: Fortress, granted: str, tmp_path: Path) -> Stage:
+    """Topics under the prefix, made and read by the super user."""
+    client = fortress.client(ADMIN)
+    return Stage(
+        Broker(client.pop("bootstrap.servers"), "local", "", client=client), granted, tmp_path
+    )
+
+
+def options(settings: Mapping[str, str]) -> list[str]:
+    return [f"--set={key}={value}" for key, value in settings.items()]
+
+
+def start(prefix: str, settings: Mapping[str, str], *arguments: str) -> subprocess.Popen[str]:
+    """`dtgol …` with these settings, as a user runs it."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "pipeline", *arguments, "--prefix", prefix, *options(settings)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+class Done:
+    """How a command ended; its outputs hold no secret."""
+
+    def __init__(self, fortress: Fortress, child: subprocess.Popen[str]) -> None:
+        try:
+            self.stdout, self.stderr = child.communicate(timeout=LIMIT_S)
+        finally:
+            child.kill()
+        self.code = child.returncode
+        assert_no_secret(fortress, self.stdout + self.stderr)
+
+    @property
+    def sentence(self) -> str:
+        """The one line on stderr."""
+        (line,) = self.stderr.splitlines()
+        return line
+
+
+def run(fortress: Fortress, prefix: str, user: str, *arguments: str) -> Done:
+    return Done(fortress, start(prefix, fortress.settings(user), *arguments))
+
+
+def assert_no_secret(fortress: Fortress, text: str) -> None:
+    for secret in (*fortress.passwords.values(), WEB_TOKEN, "PRIVATE KEY"):
+        assert secret not in text
+
+
+def send(client: Mapping[str, Any], prefix: str, first: int, count: int) -> set[str]:
+    """Features and, at once, their labels, through the Python client; the ids."""
+    ids = {f"id-{number}" for number in range(first, first + count)}
+    with FeatureProducer(client, prefix=prefix) as features:
+        for number in range(first, first + count):
+            features.send(f"id-{number}", {"a": number % 7, "b": "xyz"[number % 3]})
+    with LabelProducer(client, prefix=prefix) as labels:
+        for number in range(first, first + count):
+            labels.send(f"id-{number}", number % 2)
+    return ids
+
+
+def received(client: Mapping[str, Any], prefix: str, ids: set[str], group: str | None) -> None:
+    """Wait until the Python client has given out every one of these predictions."""
+    group = None if group is None else prefix + group
+    with PredictionConsumer(client, prefix=prefix, group=group, from_beginning=True) as said:
+        missing = set(ids)
+
+        def all_there() -> bool:
+            prediction = said.poll(1.0)
+            if prediction is not None:
+                missing.discard(prediction.id)
+            return not missing
+
+        wait_until(all_there, "predictions", LIMIT_S)
+
+
+def scored(process: Process) -> int:
+    partitions = process.status()["partitions"].values()
+    return sum(
+        stream["scored"] for each in partitions for stream in each.get("streams", {}).values()
+    )
+
+
+def saved(process: Process) -> bool:
+    return any(each["snapshot"] for each in process.status()["partitions"].values())
+
+
+def test_every_role_works_with_exactly_its_grants(
+    fortress: Fortress, granted: str, tmp_path: Path
+) -> None:
+    """Topics, records in, predictions and scores out, snapshots kept, a restart that restores."""
+    apply = run(fortress, granted, "topics", "topics", "apply", "--partitions", "2")
+    assert apply.code == 0, apply.stderr
+    assert "7 created" in apply.stdout
+    check = run(fortress, granted, "topics", "topics", "check", "--partitions", "2")
+    assert check.code == 0, check.stderr
+
+    client = fortress.client(ADMIN)
+    broker = Broker(client.pop("bootstrap.servers"), "local", "", client=client)
+    stage = Stage(broker, granted, tmp_path)
+    token = tmp_path / "web.token"
+    token.write_text(WEB_TOKEN)
+    worker = options(fortress.settings("worker"))
+    evaluator = options(fortress.settings("evaluator", "SCRAM-SHA-256"))
+    with stage.evaluator(*evaluator) as judge:
+        with stage.worker(*worker, f"--set=web.token_file={token}") as process:
+            wait_until(lambda: process.get("/readyz", WEB_TOKEN)[0] == 200, "readiness", LIMIT_S)
+            for page in ("/readyz", "/status", "/metrics"):
+                assert process.get(page)[0] == process.get(page, "wrong")[0] == 401
+            assert process.get("/livez")[0] == 200
+            ids = send(fortress.client("producer"), granted, 0, RECORDS)
+            received(fortress.client("consumer"), granted, ids, GROUP)
+            wait_until(lambda: saved(judge), "a snapshot", LIMIT_S, judge.alive)
+        assert process.child.returncode == 0
+        with stage.worker(*worker) as process:
+            process.await_ready(2)
+            restored = process.status()["partitions"].values()
+            assert sum(each["snapshot_offset"] for each in restored) > RECORDS
+            ids |= send(fortress.client("producer"), granted, RECORDS, RECORDS)
+            received(fortress.client("consumer"), granted, ids, None)
+            wait_until(lambda: scored(judge) == 2 * RECORDS, "scores", LIMIT_S, judge.alive)
+            stage.send("features", b"no JSON")
+            stage.flush()
+            wait_until(stage.letters, "a dead letter", LIMIT_S, process.alive)
+            for user, command in LOOKS:
+                done = run(fortress, granted, user, *command)
+                assert done.code == 0, (command, done.stdout, done.stderr)
+                assert done.stderr == "", command
+            for page in ("/status", "/metrics", "/readyz"):
+                assert_no_secret(fortress, process.get(page)[1] + judge.get(page)[1])
+    stage.verify()
+    for path in tmp_path.glob("*.log"):
+        assert_no_secret(fortress, path.read_text())
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "stream.csv"
+    path.write_text("a,label\n1,0\n2,1\n")
+    return path
+
+
+def commands(table: Path) -> dict[str, list[str]]:
+    """Every command that goes to a cluster, by the role that runs it."""
+    return {
+        "worker": ["worker"],
+        "evaluator": ["evaluator"],
+        "topics": ["topics", "apply"],
+        "producer": ["produce", str(table)],
+        "operator": ["watch", "--once"],
+        "doctor": ["doctor"],
+    }
+
+
+def wrong_password(fortress: Fortress, user: str, folder: Path) -> dict[str, str]:
+    path = folder / "wrong.password"
+    path.write_text(fortress.passwords[ADMIN])  # a real one, of somebody else: it must not show
+    return fortress.settings(user) | {"security.password_file": str(path)}
+
+
+def unknown_user(fortress: Fortress, user: str, folder: Path) -> dict[str, str]:
+    return fortress.settings(user) | {"security.username": "nobody"}
+
+
+def untrusted_authority(fortress: Fortress, user: str, folder: Path) -> dict[str, str]:
+    return fortress.settings(user) | {"security.ca_file": str(Authority(folder / "other").ca)}
+
+
+def wrong_host_name(fortress: Fortress, user: str, folder: Path) -> dict[str, str]:
+    named = fortress.bootstrap.replace("127.0.0.1", "localhost")
+    return fortress.settings(user) | {"kafka.bootstrap_servers": named}
+
+
+def plain_on_tls(fortress: Fortress, user: str, folder: Path) -> dict[str, str]:
+    return {"kafka.bootstrap_servers": fortress.bootstrap}
+
+
+def no_certificate(fortress: Fortress, user: str, folder: Path) -> dict[str, str]:
+    ours = ("security.certificate_file", "security.key_file")
+    return {key: value for key, value in fortress.mutual(user).items() if key not in ours}
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (wrong_password, "does not let us in"),
+        (unknown_user, "does not let us in"),
+        (untrusted_authority, "not one that we trust"),
+        (wrong_host_name, "not one that we trust"),
+        (plain_on_tls, "does not answer"),
+        (no_certificate, "does not take our certificate"),
+    ],
+)
+def test_who_is_not_let_in_is_told_so_in_one_sentence(
+    fortress: Fortress, prefix: str, tmp_path: Path, table: Path, fault: Any, said: str
+) -> None:
+    started = {}
+    for role, command in commands(table).items():
+        user = role if role in ROLES else "operator"
+        started[role] = start(prefix, fault(fortress, user, tmp_path), *command)
+    for role, child in started.items():
+        done = Done(fortress, child)
+        # Nobody there is for the supervisor of a process to try again; all else is for people.
+        again = role in ("worker", "evaluator") and said == "does not answer"
+        assert done.code == (1 if again else 2), (role, done.stderr)
+        assert done.sentence.startswith("Error: "), role
+        assert said in done.sentence, role
+
+
+def settings_of(fortress: Fortress, user: str, prefix: str) -> Settings:
+    return read_settings({}, None, fortress.settings(user) | {"kafka.prefix": prefix})
+
+
+@pytest.mark.parametrize("role", ["worker", "evaluator"])
+def test_each_missing_right_is_named_at_the_start(
+    fortress: Fortress, stage: Stage, role: str
+) -> None:
+    settings = settings_of(fortress, role, stage.prefix)
+    prepare: Any = prepare_evaluator
+    if role == "worker":
+        prepare = partial(prepare_worker, choices=Choices())
+    for grant in grants(role):
+        fortress.revoke(role, [grant], stage.prefix)
+        with pytest.raises(RefusalError) as refusal:
+            prepare(settings)
+        fortress.grant(role, [grant], stage.prefix)
+        lacking = grant._replace(name=stage.prefix + grant.name)
+        assert f"this user may not {lacking}: grant it" in str(refusal.value)
+
+
+def test_whoever_has_no_rights_is_told_which(fortress: Fortress, prefix: str, table: Path) -> None:
+    started = {
+        role: start(prefix, fortress.settings("stranger"), *command)
+        for role, command in commands(table).items()
+    }
+    ended = {role: Done(fortress, child) for role, child in started.items()}
+    doctor = ended.pop("doctor")  # it goes on to the end, and says it among its findings
+    assert (doctor.code, doctor.stderr) == (1, "")
+    assert "this user may not see them" in doctor.stdout
+    for role, done in ended.items():
+        assert done.code == 2, (role, done.stderr)
+        assert "grant" in done.sentence, role
+    assert f"Read on group {prefix}dtgol-worker" in ended["worker"].sentence
+    assert f"Describe on topic {prefix}journal" in ended["evaluator"].sentence
+
+
+def test_a_producer_that_may_not_write_is_told_so(fortress: Fortress, stage: Stage) -> None:
+    fortress.grant("stranger", [Grant("topic", "features", "Describe")], stage.prefix)
+    with pytest.raises(DeliveryError, match="may not write; grant it Write"):
+        send(fortress.client("stranger"), stage.prefix, 0, 1)
+
+
+def test_a_consumer_without_its_rights_is_told_so(fortress: Fortress, stage: Stage) -> None:
+    client, (topic, group) = fortress.client("consumer"), grants("consumer")
+    fortress.revoke("consumer", [group], stage.prefix)
+    with pytest.raises(ClusterError, match=r"Group authorization failed.*docs/security\.md"):
+        received(client, stage.prefix, {"any"}, GROUP)
+    fortress.grant("consumer", [Grant("topic", "predictions", "Describe")], stage.prefix)
+    fortress.revoke("consumer", [topic], stage.prefix)
+    with pytest.raises(ClusterError, match=r"opic authorization failed.*docs/security\.md"):
+        received(client, stage.prefix, {"any"}, None)
+
+
+def test_client_certificates_are_as_good_as_passwords(
+    fortress: Fortress, stage: Stage, table: Path
+) -> None:
+    address = ("--bootstrap", fortress.cluster.bootstrap(MUTUAL.name))
+    with stage.worker(*options(fortress.mutual("worker")), *address) as process:
+        process.await_ready(2)
+        sent = Done(
+            fortress, start(stage.prefix, fortress.mutual("producer"), "produce", str(table))
+        )
+        assert sent.code == 0, sent.stderr
+        stage.await_answers({"0", "1"}, process)
+    check = start(stage.prefix, fortress.mutual("topics"), "topics", "check", "--partitions", "2")
+    assert Done(fortress, check).code == 0
+    assert_no_secret(fortress, process.log_path.read_text())
+
+
+def last_line(fortress: Fortress, process: Process) -> str:
+    """What a process said last; and no line holds a secret."""
+    text = process.log_path.read_text()
+    assert_no_secret(fortress, text)
+    return text.splitlines()[-1]
+
+
+@pytest.mark.parametrize("role", ["worker", "evaluator"])
+def test_a_password_that_is_changed_under_a_running_process_ends_it_with_a_sentence(
+    fortress: Fortress, stage: Stage, role: str
+) -> None:
+    with stage.process(role, *options(fortress.settings(role))) as process:
+        process.await_ready(2)
+        fortress.set_password(role, "another")
+        try:
+            code = process.child.wait(LIMIT_S)
+        finally:
+            fortress.set_password(role, fortress.passwords[role])
+    assert code == 1
+    assert "CRITICAL" in last_line(fortress, process)
+    assert "does not let us in" in last_line(fortress, process)
+
+
+@pytest.mark.parametrize(
+    "grant",
+    [
+        Grant("topic", "features", "Read"),
+        Grant("topic", "predictions", "Write"),
+        Grant("group", "dtgol-worker", "Read"),
+    ],
+    ids=str,
+)
+def test_a_right_that_is_taken_from_a_running_worker_ends_it_with_a_sentence(
+    fortress: Fortress, stage: Stage, grant: Grant
+) -> None:
+    with stage.worker(*options(fortress.settings("worker"))) as process:
+        process.await_ready(2)
+        fortress.revoke("worker", [grant], stage.prefix)
+        if grant.resource == "topic" and grant.operation == "Write":
+            send(fortress.client("producer"), stage.prefix, 0, 2)
+        code = process.child.wait(LIMIT_S)
+    assert code == 1
+    assert "CRITICAL" in last_line(fortress, process)
+    assert "grant this user what docs/security.md lists" in last_line(fortress, process)

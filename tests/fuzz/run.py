@@ -1,0 +1,127 @@
+"""One target for a bounded time: ``python -m tests.fuzz.run TARGET --seconds 10 --seed 1``.
+
+With atheris (extra `fuzz`; Linux) the search is guided by coverage: libFuzzer keeps what reaches
+new code. Without it, changed seeds alone. An input that takes longer than a few seconds is a hang
+and one that wants gigabytes is a bomb; both are finds. Exit code 0: nothing found. A find is
+written to ``--finds`` and its trace to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib.util
+import logging
+import resource
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from pathlib import Path
+from random import Random
+from typing import Any, NoReturn
+
+from pipeline.environment import prepare
+
+HANG_S = 10
+MEMORY_MB = 4096
+INPUT_BYTES_MAX = 65_536
+INSTRUMENTED = ["topics", "pipeline", "dtgol_core"]
+ROOMS = ("copula", "graph", "marginals", "softlabels", "tracks")
+COMPILED = [f"dtgol_core.{room}" for room in ROOMS]
+"""Numba reads byte code and cannot read what the guide writes into it."""
+
+
+def main() -> None:
+    """Choose the engine and run it; leaves by exit code."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("target")
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--finds", type=Path, default=Path(tempfile.gettempdir()))
+    parser.add_argument("--plain", action="store_true", help="without atheris even if it is there")
+    chosen = parser.parse_args()
+    prepare()
+    logging.disable()
+    warnings.simplefilter("ignore")
+    if chosen.plain or importlib.util.find_spec("atheris") is None:
+        _plain(chosen)
+    else:
+        _guided(chosen)
+
+
+def _plain(chosen: argparse.Namespace) -> None:
+    from tests.fuzz.mutation import mutated
+    from tests.fuzz.seeds import seeds
+    from tests.fuzz.targets import TARGETS
+
+    target, chance, pool = TARGETS[chosen.target], Random(chosen.seed), seeds(chosen.target)
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MB << 20, MEMORY_MB << 20))
+    signal.signal(signal.SIGALRM, _hang)
+    until, count = time.monotonic() + chosen.seconds, 0
+    queue = list(pool)
+    while time.monotonic() < until:
+        data = queue.pop() if queue else chance.choice(pool)
+        if count >= len(pool):
+            for _ in range(chance.randint(1, 3)):
+                data = mutated(data, chance)[:INPUT_BYTES_MAX]
+        count += 1
+        signal.alarm(HANG_S)
+        try:
+            target(data)
+        except BaseException:
+            signal.alarm(0)
+            _find(chosen, data)
+        signal.alarm(0)
+    sys.stdout.write(f"{chosen.target}: {count} inputs, plain, nothing found\n")
+
+
+def _hang(*_: object) -> NoReturn:
+    raise TimeoutError(f"longer than {HANG_S} s")
+
+
+def _find(chosen: argparse.Namespace, data: bytes) -> NoReturn:
+    path = chosen.finds / f"{chosen.target}-{hashlib.sha256(data).hexdigest()[:12]}"
+    path.write_bytes(data)
+    traceback.print_exc()
+    sys.stderr.write(f"found: {path}\n")
+    raise SystemExit(1)
+
+
+def _guided(chosen: argparse.Namespace) -> None:
+    import atheris
+
+    with atheris.instrument_imports(include=INSTRUMENTED, exclude=COMPILED):
+        from tests.fuzz.mutation import mutated
+        from tests.fuzz.seeds import seeds
+        from tests.fuzz.targets import TARGETS
+
+    folder = Path(tempfile.mkdtemp(prefix="dtgol-fuzz-"))
+    for number, data in enumerate(seeds(chosen.target)):
+        (folder / str(number)).write_bytes(data)
+
+    def blind(data: bytes, chance: Random) -> bytes:
+        return bytes(atheris.Mutate(data, max(len(data) + 64, 64)))
+
+    def mutate(data: bytes, size: int, seed: int) -> bytes:
+        return mutated(bytes(data), Random(seed), blind)[:size]
+
+    options: list[Any] = [
+        f"-max_total_time={max(1, round(chosen.seconds))}",
+        f"-timeout={HANG_S}",
+        f"-rss_limit_mb={MEMORY_MB}",
+        f"-max_len={INPUT_BYTES_MAX}",
+        f"-seed={chosen.seed}",
+        f"-artifact_prefix={chosen.finds}/{chosen.target}-",
+        "-print_final_stats=1",
+    ]
+    atheris.Setup(
+        [sys.argv[0], *options, str(folder)], TARGETS[chosen.target], custom_mutator=mutate
+    )
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()
