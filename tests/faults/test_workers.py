@@ -8,6 +8,7 @@ import pytest
 
 from tests.faults.conftest import Trials
 from tests.faults.crew import Member
+from tests.faults.load import Flow
 from tests.faults.trial import Plan, Trial, kill_at
 from tests.support.waiting import wait_until
 
@@ -119,12 +120,17 @@ def test_a_worker_ends_in_good_order_and_starts_again(trials: Trials, store: str
 
 @pytest.mark.stores("topic", "directory")
 def test_a_frozen_worker_wakes_as_a_zombie(trials: Trials, store: str) -> None:
-    """Its partitions have an owner that is at work; what it still writes must do no harm."""
-    rounds = trials.rounds(2, 8)
-    with trials.open(Plan("SIGSTOP, expelled, SIGCONT", store=store)) as trial:
+    """Its partitions have an owner that is at work; what it still writes must do no harm.
+
+    In the long run it misses more than it can read before it notices that it was thrown out.
+    """
+    rounds = trials.rounds(2, 4)
+    away = (4_000, 5_000) if trials.long else (60, 240)
+    flow = Flow(per_s=300) if trials.long else Flow()
+    with trials.open(Plan("SIGSTOP, expelled, SIGCONT", store=store, flow=flow)) as trial:
         for number in range(rounds):
             trial.moment()
-            trial.haunt(alone=number % 2 == 1)
+            trial.haunt(alone=number % 2 == 1, away=away)
     assert trial.faults == rounds
 
 
