@@ -33,6 +33,7 @@ from __future__ import annotations
 import random
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -137,17 +138,19 @@ class Trial:
         self.count()
         self.hits[member.role].append((when, owned))
 
-    def haunt(self, role: str = "worker", alone: bool = False) -> None:
+    def haunt(
+        self, role: str = "worker", alone: bool = False, away: tuple[int, int] = (60, 240)
+    ) -> None:
         """Freeze one until another owns what it had, and wake it then: a zombie.
 
         `alone`: the other has left when it wakes, so it is given its partitions back and must
-        notice that others were at work meanwhile.
+        notice that others were at work meanwhile. `away`: how many records are sent until then.
         """
         zombie = self.anyone(role)
         self.crew.freeze(zombie)
         self.count()
         self.await_whole(role)
-        self.moment(60, 240)
+        self.moment(*away)
         if alone:
             for other in self.crew.of(role):
                 if other is not zombie:
@@ -231,11 +234,19 @@ class Trial:
     def _finish(self) -> None:
         self.load.finish()
         self.await_quiet()
+        counts = {
+            number: [about["counts"] for _, about in each]
+            for number, each in self.crew.owners("worker").items()
+        }
         for name, code in self.crew.end_all().items():
             assert code == 0, f"{name} did not end in good order: {code}"
         court = Court.of(self.stage, self.history)
         found, self.folded = judge_worker(court)
         self._judge_commits(found)
+        for number, told in counts.items():
+            # The plus leaves zeros out: a restored counter has none.
+            if +self.folded[number].fold.counts not in [+Counter(each) for each in told]:
+                found.differs(f"partition {number}: the worker counted otherwise")
         self._add("worker", found, append_times(court.read("predictions")))
         if "evaluator" in self.plan.roles:
             scored = judge_evaluator(court)
