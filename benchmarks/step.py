@@ -31,6 +31,7 @@ from dtgol_core.learner import Learner  # noqa: E402
 
 DELAY = 200
 TURN = 200
+TRACKS = ["score", "answer", "learn", "rehearse", "branch"]
 Step = Callable[[int], None]
 Stream = tuple[list[dict[str, float]], list[int]]
 
@@ -103,8 +104,8 @@ def room_clock(learner: Learner) -> Iterator[dict[str, float]]:
         "fine buffer": (learner.buffer, ["enter", "join_window", "verify", "leave"]),
         "graph": (learner.graph, ["insert", "evict", "update"]),
         "soft labels": (learner.softlabels, ["spread", "seed"]),
-        "tracks, latent": (learner.latent, ["score", "answer", "learn", "branch"]),
-        "tracks, original": (learner.original, ["score", "answer", "learn", "branch"]),
+        "tracks, latent": (learner.latent, TRACKS),
+        "tracks, original": (learner.original, TRACKS),
     }
 
     def timed(room: str, verb: Callable[..., object]) -> Callable[..., object]:
@@ -225,7 +226,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=3000, help="records per measurement")
     rows = parser.parse_args().rows
     print(f"python -m benchmarks.step --rows {rows}: 16 columns, half the cells missing,")
-    print(f"window 200, 200 unverified + 100 verified, labels {DELAY} records late")
+    window, graph = Config().copula.window, Config().graph
+    print(f"window {window}, {graph.unverified} unverified + {graph.verified} verified,")
+    print(f"labels {DELAY} records late")
     against_river(rows)
     where_time_goes(rows)
     kernels(rows)

@@ -205,6 +205,18 @@ def learn(weights: Array, vector: Array, label: int, rate: float, l2: float) -> 
     weights[1:] -= rate * (residual * vector + l2 * weights[1:])
 
 
+def rehearse(
+    weights: Array, vectors: Array, label: Array, steps: Array, rate: float, l2: float
+) -> None:
+    slots = np.flatnonzero((steps >= 0) & (label >= 0))
+    if not len(slots):
+        return
+    u = vectors[slots]
+    residual = (expit(weights[0] + u @ weights[1:]) - label[slots]) / len(slots)
+    weights[0] -= rate * residual.sum()
+    weights[1:] -= rate * (residual @ u + l2 * weights[1:])
+
+
 def branch(
     weights: Array, branched: Array, vectors: Array, slots: Array, soft: Array, rate: float
 ) -> None:
@@ -226,7 +238,13 @@ KERNELS: dict[Any, dict[str, Any]] = {
         "_reorder": reorder,
     },
     softlabels: {"_spread": spread},
-    tracks: {"_score": score, "_answer": answer, "_learn": learn, "_branch": branch},
+    tracks: {
+        "_score": score,
+        "_answer": answer,
+        "_learn": learn,
+        "_rehearse": rehearse,
+        "_branch": branch,
+    },
 }
 
 

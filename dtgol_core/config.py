@@ -55,7 +55,7 @@ class GraphConfig:
     """``[graph]``. ``refresh_steps = None`` is auto: an eighth of the fine buffer."""
 
     unverified: int = 200
-    verified: int = 100
+    verified: int = 300
     percentile: float = 2.0
     refresh_steps: int | None = None
 
@@ -96,19 +96,26 @@ class SoftLabelsConfig:
 
 @dataclass(frozen=True, slots=True)
 class TracksConfig:
-    """``[tracks]``."""
+    """``[tracks]``. ``rate_floor = rate`` is a constant rate, ``rehearsal_rate = 0`` none."""
 
-    rate: float = 0.1
-    transient_rate: float = 0.1
-    transient_reduction: Reduction = "mean"
+    rate: float = 1.0
+    rate_floor: float = 0.03
     l2: float = 0.0
+    rehearsal_rate: float = 1.0
+    rehearsal_l2: float = 0.003
+    transient_rate: float = 1.0
+    transient_reduction: Reduction = "mean"
 
     def __post_init__(self) -> None:
-        _bounds("tracks", self, rate=(0, 10), transient_rate=(0, 10), l2=(0, 1))
-        if self.rate * self.l2 > 1:
-            raise ConfigError(
-                "tracks.l2 times tracks.rate must not exceed 1: weights would blow up"
-            )
+        rates = ("rate", "rate_floor", "rehearsal_rate", "transient_rate")
+        limits = {"l2": (0.0, 1.0), "rehearsal_l2": (0.0, 1.0)}
+        _bounds("tracks", self, **limits, **dict.fromkeys(rates, (0.0, 10.0)))
+        for rate in rates[:3]:
+            penalty = "rehearsal_l2" if rate == "rehearsal_rate" else "l2"
+            if getattr(self, penalty) * getattr(self, rate) > 1:
+                raise ConfigError(
+                    f"tracks.{penalty} times tracks.{rate} must not exceed 1: weights would blow up"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +281,15 @@ def preset(name: str) -> Config:
                 frontier_steps=1,
                 refine_steps=1,
             ),
-            tracks=TracksConfig(rate=0.1, transient_rate=0.01, transient_reduction="sum", l2=0.0),
+            tracks=TracksConfig(
+                rate=0.1,
+                rate_floor=0.1,
+                l2=0.0,
+                rehearsal_rate=0.0,
+                rehearsal_l2=0.0,
+                transient_rate=0.01,
+                transient_reduction="sum",
+            ),
             ensemble=EnsembleConfig(beta=0.5, horizon=None),
             delay=DelayConfig(
                 release="step",

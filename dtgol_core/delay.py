@@ -48,6 +48,25 @@ class Block:
         self.said = np.zeros((BLOCK_STEPS, 2))
         self.times = np.full(BLOCK_STEPS, _NO_TIME, dtype=np.int64)
         self.waiting: set[int] = set()
+        self._full: dict[str, Any] | None = None
+
+    def snapshot(self) -> dict[str, Any]:
+        """The rows that are written. A full block is never written again: its arrays are shared."""
+        if self._full is not None:
+            return self._full
+        rows = len(self.ids)
+        text, lengths = pack_ids(self.ids)
+        arrays = {
+            "latent": self.latent,
+            "original": self.original,
+            "said": self.said,
+            "times": self.times,
+        }
+        if rows == BLOCK_STEPS:
+            self._full = _shared({**arrays, "id_text": text, "id_lengths": lengths})
+            return self._full
+        parts = {name: array[:rows].copy() for name, array in arrays.items()}
+        return {**parts, "id_text": text, "id_lengths": lengths}
 
     def write(self, row: int, ticket: Ticket) -> None:
         """Write the next row; the block widens with the feature space while it is open."""
@@ -92,6 +111,7 @@ class DelayTable:
         self._settled: dict[str, int] = {}
         self._settled_order: deque[str] = deque()
         self._settled_ever = 0
+        self._packed: dict[int, dict[str, Any]] = {}
 
     def __len__(self) -> int:
         return len(self._steps)
@@ -198,6 +218,10 @@ class DelayTable:
             orphans.append(id)
         return orphans
 
+    def drop_held(self) -> str:
+        """Give up the label that was held longest; its id."""
+        return self._early.popitem(last=False)[0]
+
     def _enqueue(self, step: int, label: int) -> None:
         self._labels[step] = label
         heapq.heappush(self._queue, step)
@@ -247,31 +271,10 @@ class DelayTable:
         """Blocks, and what changes: who waits, queued labels, held labels, settled ids."""
         arrays: dict[str, Any] = {}
         for number, block in self._blocks.items():
-            rows = len(block.ids)
-            text, lengths = pack_ids(block.ids)
-            arrays |= {
-                f"block/{number}/latent": block.latent[:rows].copy(),
-                f"block/{number}/original": block.original[:rows].copy(),
-                f"block/{number}/said": block.said[:rows].copy(),
-                f"block/{number}/times": block.times[:rows].copy(),
-                f"block/{number}/id_text": text,
-                f"block/{number}/id_lengths": lengths,
-            }
+            arrays |= {f"block/{number}/{name}": each for name, each in block.snapshot().items()}
+        for number, chunk in self._settled_chunks().items():
+            arrays |= {f"settled/{number}/{name}": each for name, each in chunk.items()}
         first = self._settled_ever - len(self._settled_order)
-        chunk: list[str] = []
-        for place, id in enumerate(self._settled_order, start=first):
-            chunk.append(id)
-            if (place + 1) % BLOCK_STEPS == 0 or place + 1 == self._settled_ever:
-                number = place // BLOCK_STEPS
-                text, lengths = pack_ids(chunk)
-                arrays |= {
-                    f"settled/{number}/id_text": text,
-                    f"settled/{number}/id_lengths": lengths,
-                    f"settled/{number}/label": np.array(
-                        [self._settled[each] for each in chunk], dtype=np.int8
-                    ),
-                }
-                chunk = []
         text, lengths = pack_ids(list(self._early))
         queued = sorted(self._labels)
         return arrays | {
@@ -286,6 +289,26 @@ class DelayTable:
             "settled_ever": self._settled_ever,
             "settled_first": first,
         }
+
+    def _settled_chunks(self) -> dict[int, dict[str, Any]]:
+        """Settled ids, 256 at a time; a full chunk is packed once and shared after that."""
+        order = list(self._settled_order)
+        first = self._settled_ever - len(order)
+        chunks, full = {}, {}
+        for start in range(first - first % BLOCK_STEPS, self._settled_ever, BLOCK_STEPS):
+            number = start // BLOCK_STEPS
+            ids = order[max(start - first, 0) : start - first + BLOCK_STEPS]
+            whole = len(ids) == BLOCK_STEPS
+            chunk = self._packed.get(number) if whole else None
+            if chunk is None:
+                text, lengths = pack_ids(ids)
+                labels = np.array([self._settled[id] for id in ids], dtype=np.int8)
+                chunk = {"id_text": text, "id_lengths": lengths, "label": labels}
+            chunks[number] = chunk
+            if whole:
+                full[number] = _shared(chunk)
+        self._packed = full
+        return chunks
 
     @staticmethod
     def restore(config: DelayConfig, snapshot: dict[str, Any]) -> "DelayTable":
@@ -328,6 +351,13 @@ class DelayTable:
                 labels = snapshot[f"{part}/label"].tolist()
                 table._settled.update(zip(ids, labels, strict=True))
         return table
+
+
+def _shared(arrays: dict[str, Any]) -> dict[str, Any]:
+    """Arrays that state and snapshots have together: nobody may write to them any more."""
+    for array in arrays.values():
+        array.flags.writeable = False
+    return arrays
 
 
 def _again(known: int, label: int) -> LabelOutcome:

@@ -5,6 +5,7 @@ changing anything. A label only queues: it is learnt at the start of the next st
 due. The state depends on the order of these calls and on nothing else: no clock, no chance.
 """
 
+import json
 from collections import Counter
 from dataclasses import replace
 
@@ -35,13 +36,13 @@ class Learner:
 
     Notes
     -----
-    Cost per record: the sum of its rooms', about 0.1 to 0.2 ms at 16 columns and 300 nodes
-    (``make bench``).
+    Cost per record: the sum of its rooms', a fraction of a millisecond at 16 columns and 500
+    nodes (``make bench``).
 
     References
     ----------
     Wang, He, You and Wu, DT-GOL: Dual-Track Geometric Online Learning in Nonstationary Environment
-    with Label Delay. What differs from the paper is in docs/architecture.md.
+    with Label Delay. What differs from the paper is in docs/learner.md.
 
     >>> learner = Learner(Config())
     >>> learner.observe("a", {"temperature": 36.6, "ward": "B"}).p
@@ -54,6 +55,7 @@ class Learner:
 
     def __init__(self, config: Config) -> None:
         self.config = config
+        self._settings = json.dumps(config.as_mapping())
         self.columns = Columns(config)
         self.delay = DelayTable(config.delay)
         self.marginals = Marginals(config.copula.window)
@@ -61,8 +63,8 @@ class Learner:
         self.buffer = FineBuffer(config.graph)
         self.graph = Graph(config.graph)
         self.softlabels = SoftLabels(config.softlabels)
-        self.latent = Tracks(config.tracks)
-        self.original = Tracks(config.tracks)
+        self.latent = Tracks(config.tracks, dual=not config.ablate.dual_track)
+        self.original = Tracks(config.tracks, dual=not config.ablate.dual_track)
         self.ensemble = Ensemble(config.ensemble)
         self.counts: Counter[str] = Counter()
         self.step = 0
@@ -104,6 +106,11 @@ class Learner:
         self.counts[outcome] += 1
         self.counts["orphaned"] += len(orphans)
         return LabelReceipt(outcome, tuple(orphans))
+
+    def drop_held(self) -> str:
+        """Give up the label that was held longest; its id."""
+        self.counts["orphaned"] += 1
+        return self.delay.drop_held()
 
     def peek(self, x: Record, why: int = 0) -> Forecast | Rejection:
         """What `observe` would say now. Changes nothing."""
@@ -169,22 +176,27 @@ class Learner:
             self.clock_ms = event_time_ms
 
     def _verify(self, ticket: Ticket, label: int) -> str:
-        """Learn a true label: prototypes, persistent tracks, risks, verified set."""
+        """Learn a true label: prototypes, persistent tracks, risks, verified set, rehearsal."""
         latent, original = self._padded(ticket.latent), self._padded(ticket.original)
         self.softlabels.seed(self.latent.score(latent), label)
-        self.latent.learn(latent, label)
-        self.original.learn(original, label)
         self.ensemble.reweigh(ticket.latent_said, ticket.original_said, label)
-
-        slot = self.buffer.find(ticket.step)
-        if not self.buffer.admits(ticket.step):
-            self._leave([] if slot is None else [slot])
-            return ticket.id
-        if slot is None:
-            slot = self.buffer.enter(ticket.step, latent, original, label)
-            self._link(slot)
-        self._leave(self.buffer.verify(ticket.step, slot, label))
+        self.latent.learn(latent, label, self.labels_learnt)
+        self.original.learn(original, label, self.labels_learnt)
+        self._admit(ticket.step, latent, original, label)
+        self.latent.rehearse(self.buffer.latent, self.buffer.label, self.buffer.steps)
+        self.original.rehearse(self.buffer.original, self.buffer.label, self.buffer.steps)
         return ticket.id
+
+    def _admit(self, step: int, latent: FloatArray, original: FloatArray, label: int) -> None:
+        """A learnt instance moves to the verified set, or leaves if that holds only newer ones."""
+        slot = self.buffer.find(step)
+        if not self.buffer.admits(step):
+            self._leave([] if slot is None else [slot])
+            return
+        if slot is None:
+            slot = self.buffer.enter(step, latent, original, label)
+            self._link(slot)
+        self._leave(self.buffer.verify(step, slot, label))
 
     def _forget(self, expired: list[tuple[str, int]]) -> list[str]:
         """Instances that have left the delay table unanswered leave the window too."""
@@ -216,18 +228,18 @@ class Learner:
         return self.copula.absorb(scores.latent, scores.spread, self.step), scores.original
 
     def _branch(self, slot: int) -> tuple[FloatArray, FloatArray]:
-        """Weights of both transient tracks; without a label or soft labels, the persistent ones."""
+        """Weights of both transient tracks; without a label or soft labels, their anchors."""
         if not self.config.ablate.softlabels:
             self._link(slot)
             self.graph.update(self.buffer.steps)
         if self.config.ablate.softlabels or not self.labels_learnt:
-            return self.latent.weights, self.original.weights
+            return self.latent.anchor, self.original.anchor
         soft = self.softlabels.spread(
             self.graph.nodes(),
             self.graph.parent,
             self.buffer.latent,
             self.buffer.label,
-            self.latent.weights,
+            self.latent.anchor,
         )
         latent = self.latent.branch(self.buffer.latent, self.buffer.window, soft)
         original = self.original.branch(self.buffer.original, self.buffer.window, soft)
@@ -294,7 +306,7 @@ class Learner:
                 "ensemble": self.ensemble.snapshot(),
             }
         )
-        snapshot.manifest["config"] = self.config.as_mapping()
+        snapshot.manifest["config"] = json.loads(self._settings)
         return snapshot
 
     @staticmethod
@@ -328,8 +340,9 @@ class Learner:
                 config.graph, part(snapshot, "graph"), learner.buffer.latent
             )
             learner.softlabels = SoftLabels.restore(config.softlabels, part(snapshot, "softlabels"))
-            learner.latent = Tracks.restore(config.tracks, part(snapshot, "latent"))
-            learner.original = Tracks.restore(config.tracks, part(snapshot, "original"))
+            dual = not config.ablate.dual_track
+            learner.latent = Tracks.restore(config.tracks, part(snapshot, "latent"), dual)
+            learner.original = Tracks.restore(config.tracks, part(snapshot, "original"), dual)
             learner.ensemble = Ensemble.restore(config.ensemble, part(snapshot, "ensemble"))
         except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, SnapshotError):
@@ -347,8 +360,8 @@ class Learner:
             "marginals": self.marginals.rows.shape == (width, self.config.copula.window),
             "copula": self.copula.correlation.shape == (width, width),
             "buffer": self.buffer.latent.shape[1:] == self.buffer.original.shape[1:] == (width,),
-            "latent": self.latent.weights.shape == (width + 1,),
-            "original": self.original.weights.shape == (width + 1,),
+            "latent": self.latent.weights.shape == self.latent.anchor.shape == (width + 1,),
+            "original": self.original.weights.shape == self.original.anchor.shape == (width + 1,),
             "slots": self.buffer.label.shape == self.buffer.latent.shape[:1] == slots
             and set(self.buffer.window.tolist()) <= set(range(*slots)),
             "graph": self.config.ablate.softlabels

@@ -1,8 +1,8 @@
 """Label mass spread over the graph: three views fused, uncertainty kept.
 
-In: the tree of density ascents, the verified labels, the persistent latent weights. Out: a soft
+In: the tree of density ascents, the verified labels, the anchor of the latent tracks. Out: a soft
 label P(y=1) for every node. Labels climb from the verified instances to the density peaks, then
-come down to everything else; a classifier that starts from the persistent weights learns along
+come down to everything else; a classifier that starts from the anchor's weights learns along
 the way and gives the final labels. Kept between steps: only the two class prototypes.
 """
 

@@ -1,12 +1,13 @@
-"""A learner on rows at hand: the prequential loop with a fixed label delay, and its scores.
+"""A learner on rows at hand: the prequential loop with delayed labels, and its scores.
 
 No printing and no files. The loop is the reference for every other way to run a learner: the
 same rows in the same order through the worker must give the same predictions.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from time import perf_counter
 from typing import NamedTuple, Protocol
 
@@ -81,10 +82,12 @@ class Backtest:
 def run_backtest(
     rows: Sequence[Row],
     learner: OnlineLearner,
-    delay_steps: int,
+    delay_steps: int | Sequence[int],
     progress: Callable[[int], None] | None = None,
 ) -> Backtest:
     """Run a learner over rows; the label of step t − L is given before step t is observed.
+
+    Labels that are due together are given in the order of their rows.
 
     Parameters
     ----------
@@ -93,14 +96,16 @@ def run_backtest(
     learner
         A fresh one; it is changed.
     delay_steps
-        The delay L, at least 1. A row without a label is predicted and never learnt.
+        The delay L, at least 1, or one for each row. A row without a label is predicted and never
+        learnt.
     progress
         Called with the number of rows done, every `PROGRESS_ROWS` rows and at the end.
     """
-    if delay_steps < 1:
+    delays = [delay_steps] * max(1, len(rows)) if isinstance(delay_steps, int) else delay_steps
+    if min(delays, default=1) < 1:
         raise ValueError("a label cannot come before its prediction: delay_steps must be >= 1")
     predictions: list[Prediction] = []
-    waiting: deque[Prediction] = deque()
+    waiting: list[tuple[int, Prediction]] = []  # a heap: (step at which it is due, what was said)
     rejected: Counter[str] = Counter()
     labels: Counter[str] = Counter()
     step = 0
@@ -109,8 +114,8 @@ def run_backtest(
         if progress is not None and done % PROGRESS_ROWS == 0:
             progress(done)
         # After a refused record the next one has the same step, and nothing new is due.
-        while waiting and waiting[0].step <= step + 1 - delay_steps:
-            due = waiting.popleft()
+        while waiting and waiting[0][0] <= step + 1:
+            due = heappop(waiting)[1]
             if due.label is not None:
                 labels[learner.learn(str(due.row), due.label).outcome] += 1
         said = learner.observe(str(number), record)
@@ -119,7 +124,7 @@ def run_backtest(
             continue
         step = said.step
         predictions.append(Prediction(step, number, float(said.p), float(said.naive), label))
-        waiting.append(predictions[-1])
+        heappush(waiting, (step + delays[done], predictions[-1]))
     seconds = perf_counter() - start
     if progress is not None:
         progress(len(rows))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from topics.codec import read_prediction, read_score
-from topics.deadletters import DeadLetter
+from topics.deadletters import DeadLetter, is_marker
 from topics.headers import Header, read_headers
 from topics.predictions import Identity, Prediction
 from topics.refusals import Rejection
@@ -141,7 +141,9 @@ class Board:
         return score
 
     def refused(self, headers: list[Header]) -> None:
-        """Take the headers of one dead letter."""
+        """Take the headers of one dead letter; a marker of one that was sent back is none."""
+        if is_marker(headers):
+            return
         letter = read_headers(DeadLetter, headers)
         self._dead["unreadable" if isinstance(letter, Rejection) else letter.reason] += 1
 

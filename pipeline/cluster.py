@@ -157,20 +157,25 @@ def find_gaps(
             for number, offset in committed.items():
                 if offset is None:
                     continue
-                low, high = bounds(consumer, topic, number)
-                where = f"{topic} partition {number}"
-                if offset < low:
-                    found.append(
-                        f"{where}: records {offset} to {low - 1} are gone and were never read"
-                    )
-                elif offset > high:
-                    found.append(
-                        f"{where}: the group is at {offset} and the topic ends at {high}: "
-                        f"it is not the topic that was read"
-                    )
+                gap = gap_at(topic, number, offset, bounds(consumer, topic, number))
+                found += [gap] if gap else []
     finally:
         consumer.close()
     return found
+
+
+def gap_at(topic: str, partition: int, offset: int, there: tuple[int, int]) -> str | None:
+    """One sentence if a topic partition cannot be read on from `offset`; None if it can."""
+    low, high = there
+    where = f"{topic} partition {partition}"
+    if offset < low:
+        return f"{where}: records {offset} to {low - 1} are gone and were never read"
+    if offset > high:
+        return (
+            f"{where}: the group is at {offset} and the topic ends at {high}: "
+            f"it is not the topic that was read"
+        )
+    return None
 
 
 def journal_was_lost(client: Mapping[str, Any], settings: Settings, cluster: Cluster) -> str | None:

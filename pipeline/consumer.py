@@ -4,6 +4,8 @@
   its batch: the position has moved on, so the records never come. Here a batch is handed out whole.
 - Gaps in what was fetched are written down (`before`), so who receives a record can tell whether
   Faust has dropped one in front of it. Offsets alone do not tell: transactions leave gaps too.
+- A position that the broker does not have any more (retention, deleted records, a lost tail) is
+  reset to the earliest record in silence. Here the app is told before a later record goes on.
 - What a rebalance drops is fetched again by seeking to the committed offset; where nothing is
   committed yet Faust does not seek, and it is gone. Here such a partition begins again.
 - A fetch waits at the broker for at most a twentieth of a second.
@@ -13,8 +15,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
+from aiokafka.structs import TopicPartition
 from faust.types import TP
 
 from pipeline.isolation import CommittedConsumer, CommittedThread, CommittedTransport
@@ -31,7 +35,14 @@ NOTHING = -1
 
 
 class SteadyThread(CommittedThread):
-    """The thread of aiokafka's consumer, with shorter fetches and seeks that miss nothing."""
+    """The thread of aiokafka's consumer: fetches that tell of resets, seeks that miss nothing."""
+
+    async def on_start(self) -> None:
+        """Start; no partition is assigned yet, so no reset is missed."""
+        await super().on_start()
+        consumer: Any = self.consumer
+        driver: Any = self._consumer
+        watch_resets(driver._fetcher, consumer.out_of_range.__setitem__)
 
     def _create_worker_consumer(self, transport: Any) -> Any:
         consumer = super()._create_worker_consumer(transport)
@@ -55,11 +66,32 @@ async def _begin_again(consumer: Any, partitions: Any) -> None:
         await consumer.seek_to_beginning(*ours)
 
 
+def watch_resets(fetcher: Any, note: Callable[[TP, int], None]) -> None:
+    """Note the place and the offset of every fetch that the broker had nothing for any more.
+
+    A fetch is made only where there is a position, so if one is to be looked up anew right after
+    it, the offset was out of range; a group without offsets never comes this way.
+    """
+    fetch = fetcher._proc_fetch_request
+
+    async def watched(assignment: Any, node_id: Any, request: Any) -> Any:
+        result = await fetch(assignment, node_id, request)
+        for topic, partitions in request.topics:
+            for partition, offset, *_ in partitions:
+                place = TopicPartition(topic, partition)
+                if place in assignment.tps and assignment.state_value(place).awaiting_reset:
+                    note(TP(topic, partition), offset)
+        return result
+
+    fetcher._proc_fetch_request = watched
+
+
 class SteadyConsumer(CommittedConsumer):
     """Committed records only, none dropped on the way, and told apart from gaps."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.out_of_range: dict[TP, int] = {}
         self._last_fetched: dict[TP, int] = {}
         self._before: dict[TP, dict[int, int]] = {}
 
@@ -68,6 +100,9 @@ class SteadyConsumer(CommittedConsumer):
 
     async def _getmany(self, active_partitions: Any, timeout: float) -> Any:
         records = await super()._getmany(active_partitions, timeout)
+        app: Any = self.app
+        while self.out_of_range:
+            await app.on_out_of_range(*self.out_of_range.popitem())
         for tp, batch in (records or {}).items():
             ours = TP(tp.topic, tp.partition)
             gaps = self._before.setdefault(ours, {})
@@ -88,6 +123,10 @@ class SteadyConsumer(CommittedConsumer):
         await super().perform_seek()
         self._last_fetched.clear()
         self._before.clear()
+
+    def last_fetched(self, tp: TP) -> int:
+        """The newest record that was fetched since the last seek; -1 for none."""
+        return self._last_fetched.get(tp, NOTHING)
 
     def before(self, tp: TP, offset: int) -> int:
         """The offset fetched right before this one; -1 for the first after a seek. Ask once."""
@@ -122,8 +161,17 @@ class SteadyTransport(CommittedTransport):
     Consumer = SteadyConsumer
 
 
+async def _unheard(place: TP, offset: int) -> None:
+    """What an app does about a lost position until it is told otherwise."""
+    raise RuntimeError(f"{place.topic}[{place.partition}] has no offset {offset} any more")
+
+
 def steady(app: App) -> App:
-    """Give `app` the steady consumer; once, right after the app is made."""
+    """Give `app` the steady consumer; once, right after the app is made.
+
+    Who runs the app sets its `on_out_of_range`.
+    """
     faust_app: Any = app
+    faust_app.on_out_of_range = _unheard
     faust_app.transport = SteadyTransport(faust_app.conf.broker_consumer, faust_app)
     return app

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from pipeline.agents.evaluator import Bench, Booth
@@ -23,14 +23,17 @@ from pipeline.faustapp import (
     make_app,
     numbers,
     raw_topic,
+    refuse_gap,
 )
 from pipeline.fingerprint import fingerprint
 from pipeline.metrics import Gauge, StateCollector, make_registry
 from pipeline.outbox import Outbox
 from pipeline.security import Security
 from pipeline.settings import Settings
+from pipeline.signs import booth_signs, make_vigil, process_signs
 from pipeline.snapshots import RefusalError, Shelf
 from pipeline.stores import make_store
+from pipeline.watchdog import Ends, Sign
 from pipeline.web.server import Views, WebServer
 
 log = logging.getLogger(__name__)
@@ -63,6 +66,8 @@ class Evaluator:
         self.app.task(self._start)
         self.app.on_partitions_assigned.connect(self._assigned, weak=False)
         self.app.on_before_shutdown.connect(self._closing, weak=False)
+        self.app.on_out_of_range = self._out_of_range
+        self.vigil = make_vigil(settings, self.client, self._signs, self._places)
 
     def _bench(self, accept_gap: bool) -> Bench:
         settings, own = self.settings, self.settings.evaluator
@@ -88,6 +93,7 @@ class Evaluator:
                     self.booths[message.partition][0].put(message)
 
     async def _start(self) -> None:
+        self.vigil.start()
         for work in (self.web.start(), self.outbox.pump()):
             self.app.add_future(guarded(work))
 
@@ -135,19 +141,28 @@ class Evaluator:
             await booth.finish(self._keeper(partition))
         await self.web.stop()
 
+    async def _out_of_range(self, place: Any, offset: int) -> None:
+        """Records are gone that we were about to read, or our place in a topic is."""
+        await refuse_gap(self.client, place, offset, self.bench.accept_gap)
+
+    def _places(self) -> list[tuple[str, int]]:
+        return [(self.names[name], number) for number in list(self.booths) for name in READ]
+
+    def _signs(self, ends: Ends) -> Iterator[Sign]:
+        yield from process_signs(self.assigned_at is not None, self.outbox)
+        for number, (booth, _) in list(self.booths.items()):
+            yield from booth_signs(number, booth, ends)
+
     def unready(self) -> list[str]:
         """Why this evaluator is not ready; empty when it is."""
         if self.assigned_at is None:
             return ["not in the group yet"]
-        reasons = []
-        stuck_s = self.settings.worker.stuck_ms / 1000
+        reasons = list(self.vigil.standing)
         for partition, (booth, _) in sorted(self.booths.items()):
             if not booth.ready.is_set():
                 reasons.append(f"partition {partition}: restoring")
             elif booth.save_failure is not None:
                 reasons.append(f"partition {partition}: {booth.save_failure}")
-            elif booth.waiting and time.monotonic() - booth.moved_at > stuck_s:
-                reasons.append(f"partition {partition}: no progress for {stuck_s:g} s")
         return reasons
 
     def status(self) -> dict[str, Any]:

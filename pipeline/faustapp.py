@@ -6,6 +6,7 @@ raises ends the process. `tests/broker/test_faust_contract.py` watches the names
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import tempfile
@@ -18,10 +19,11 @@ from confluent_kafka import KafkaException
 from faust.types import TP
 
 from dtgol_core.config import ConfigError
-from pipeline.cluster import UnansweredError
+from pipeline.cluster import UnansweredError, gap_at
 from pipeline.consumer import steady
 from pipeline.credentials import faust_credentials
 from pipeline.outbox import DeliveryError
+from pipeline.reader import look_at
 from pipeline.security import Security
 from pipeline.settings import Settings
 from pipeline.snapshots import RefusalError
@@ -120,6 +122,32 @@ def progress(app: Any, topic: str, partition: int) -> tuple[int, int] | None:
     return int(state._position), int(state.lso)
 
 
+def fetched(app: Any, topic: str, partition: int) -> int | None:
+    """How far the consumer has fetched; None if it has no position."""
+    state = _state(app, topic, partition)
+    return None if state is None else state._position
+
+
+def unread(app: Any, topic: str, partition: int, received: int, end: int | None) -> bool:
+    """Whether there are records beyond `received`: on their way to the agent, or at the broker.
+
+    `end` is what the broker itself said, if it was asked: a consumer that has gone silent knows
+    nothing new. A position at the end is no work even if fewer records were received: the rest are
+    markers of transactions.
+    """
+    known = progress(app, topic, partition)
+    position, heard = known if known is not None else (received + 1, received + 1)
+    if app.consumer.last_fetched(TP(topic, partition)) > received:
+        return True
+    return max(heard, end or 0) > max(position, received + 1)
+
+
+def heard_ms(app: Any, topic: str, partition: int) -> int:
+    """When the broker last answered a fetch of this partition, wall clock; 0 for never."""
+    state = _state(app, topic, partition)
+    return 0 if state is None or state.timestamp is None else int(state.timestamp)
+
+
 def _state(app: Any, topic: str, partition: int) -> Any:
     consumer = app.consumer._thread._consumer
     subscription = consumer._subscription.subscription if consumer is not None else None
@@ -150,6 +178,15 @@ class Valve:
             self.closed = False
             if self._tp in self._app.consumer.assignment():
                 self._app.consumer.resume_partitions({self._tp})
+
+    @property
+    def fetched(self) -> int | None:
+        """How far the consumer has fetched."""
+        return fetched(self._app, *self._tp)
+
+    def unread(self, received: int, end: int | None) -> bool:
+        """Whether there are records beyond `received`; see the function of this name."""
+        return unread(self._app, *self._tp, received, end)
 
 
 def numbers(assigned: set[Any], topic: str) -> set[int]:
@@ -190,6 +227,17 @@ async def guarded(work: Coroutine[Any, Any, None]) -> None:
     except Exception:
         log.exception("this is a bug")
         end(FAILED, "ended by a bug; nothing is lost, see the trace above")
+
+
+async def refuse_gap(client: Mapping[str, Any], place: TP, offset: int, accept: bool) -> None:
+    """Records that were to be read next are gone: end, unless that was accepted beforehand."""
+    there = await asyncio.to_thread(look_at, client, place.topic, place.partition)
+    gap = gap_at(place.topic, place.partition, offset, there)
+    if gap is None:
+        return
+    if not accept:
+        end(REFUSED, f"{gap}; --accept-gap goes on without them")
+    log.warning("accepted: %s", gap)
 
 
 def end(code: int, why: str) -> NoReturn:

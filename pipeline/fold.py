@@ -31,7 +31,17 @@ from topics.codec import read_features, read_label
 from topics.deadletters import FoldReason
 from topics.features import Features
 from topics.headers import foreign, read_headers
-from topics.journal import NO_OFFSET, ConfigChange, Kind, Reset, Skip, Source, read_control
+from topics.journal import (
+    NO_OFFSET,
+    ConfigChange,
+    Crash,
+    Kind,
+    Reset,
+    Retry,
+    Skip,
+    Source,
+    read_control,
+)
 from topics.labels import Label
 from topics.refusals import Reason, Rejection
 
@@ -80,12 +90,11 @@ class Fold:
         if record.offset < self.next_offset:
             raise AssertionError(f"journal offset {record.offset} is already folded")
         self.next_offset = record.offset + 1
-        if record.offset in self.skips:
-            self.counts["records/skipped"] += 1
-            return []
         source = read_headers(Source, record.headers)
         if isinstance(source, Source) and source.kind in (Kind.COPY, Kind.STUB):
             return self._travel(record, source)
+        if record.offset in self.skips:
+            return [self._leave_out(stray(self.place, record))]
         return self._control(record)
 
     def jump(self, offset: int) -> None:
@@ -97,6 +106,13 @@ class Fold:
         assert offset > self.next_offset
         self.counts["records/gone"] += offset - self.next_offset
         self.next_offset, self.forgiven = offset, set()
+
+    def mark(self, topic: str, topic_id: str) -> int | None:
+        """The last record of a source that was applied; None if any record may come next."""
+        at = (topic, topic_id)
+        if self.forgiven is not None and at not in self.forgiven:
+            return None
+        return self.marks.get(at, NO_OFFSET)
 
     def _travel(self, record: JournalRecord, source: Source) -> list[Output]:
         """A copy or a stub: once, and only behind what it followed at its source."""
@@ -115,6 +131,9 @@ class Fold:
         if source.kind is Kind.STUB:
             return []
         letter = Letter(record, source)
+        if record.offset in self.skips:
+            # Its mark has moved: the source's next record follows it although it was left out.
+            return [self._leave_out(letter)]
         rules = self.rules
         if source.topic == self.place.features:
             features = read_features(
@@ -145,7 +164,7 @@ class Fold:
             self.counts["features/repeat"] += 1
         else:
             self.counts["features/answered"] += 1
-            stream.held.pop(features.id, None)
+            stream.release([features.id])
         self.counts["labels/learnt"] += len(forecast.learnt)
         self.counts["instances/expired"] += len(forecast.expired)
         outputs = [answer(self.place, letter.record, features, forecast, stream.model)]
@@ -165,13 +184,15 @@ class Fold:
             assert record.key is not None
             assert record.value is not None
             original = tuple(foreign(record.headers))
-            stream.held[label.id] = Held(letter.source.offset, record.key, record.value, original)
+            stream.hold(label.id, Held(letter.source.offset, record.key, record.value, original))
         outputs = []
         if outcome is LabelOutcome.LATE:
             detail = "its instance expired before the label came"
             outputs.append(letter.write(FoldReason.LABEL_LATE, detail))
             self.counts[f"refusals/{FoldReason.LABEL_LATE}"] += 1
         outputs += self._give_up(stream.release(orphans))
+        if self.rules.held_bytes_max is not None:
+            outputs += self._give_up(stream.shed(self.rules.held_bytes_max))
         return outputs + self._evict()
 
     def _hear(self, record: JournalRecord, ts: int, unknown: Sequence[str]) -> int:
@@ -220,6 +241,10 @@ class Fold:
         self.counts[f"refusals/{reason}"] += 1
         return letter.write(reason, detail)
 
+    def _leave_out(self, letter: Letter) -> Output:
+        self.counts["records/skipped"] += 1
+        return self._refuse("records", letter, FoldReason.SKIPPED, "left out by an operator")
+
     def _give_up(self, labels: list[Held]) -> list[Output]:
         """Held labels whose features never came, with their original bytes."""
         if labels:
@@ -234,8 +259,9 @@ class Fold:
         if isinstance(control, Reset):
             self.counts["records/reset"] += 1
             return self._reset(control)
-        if isinstance(control, Skip):
-            self.counts["records/skip"] += 1
+        if isinstance(control, Crash | Skip | Retry):
+            # About single records, and read ahead of the fold (`pipeline.decisions`).
+            self.counts[f"records/{type(control).__name__.lower()}"] += 1
             return []
         detail = control.detail if isinstance(control, Rejection) else "dtgol-kind: no such record"
         return [self._refuse("records", stray(self.place, record), Reason.BAD_HEADERS, detail)]

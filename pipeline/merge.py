@@ -24,6 +24,8 @@ class SourceRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: list[Header]
+    came_ms: float = 0.0
+    """When it came to us, wall clock."""
 
 
 class Merge:
@@ -40,6 +42,10 @@ class Merge:
     def size(self, side: int) -> int:
         """Records held of one side."""
         return len(self._sides[side])
+
+    def head(self, side: int) -> SourceRecord | None:
+        """The next record of one side."""
+        return self._sides[side][0] if self._sides[side] else None
 
     def put(self, record: SourceRecord) -> None:
         """Hold a record; each side in the order of its offsets."""

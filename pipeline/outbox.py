@@ -49,6 +49,7 @@ class Lane:
             self._outbox.fail(f"{self.topic}[{self.partition}]: {error.str()}")
             return
         self.delivered += 1
+        self._outbox.delivered += 1
         offset = message.offset()
         if offset is not None and offset >= 0:
             self.last_offset = offset
@@ -67,6 +68,7 @@ class Outbox:
 
     def __init__(self, client: Mapping[str, Any], **overrides: Any) -> None:
         self._failure: str | None = None
+        self.delivered = 0
         self._producer = Producer(
             {
                 **client,

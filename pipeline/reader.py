@@ -60,6 +60,15 @@ def open_reader(client: Mapping[str, Any]) -> Consumer:
     )
 
 
+def look_at(client: Mapping[str, Any], topic: str, partition: int) -> tuple[int, int]:
+    """The bounds of one partition, for who has no reader open."""
+    consumer = open_reader(client)
+    try:
+        return bounds(consumer, topic, partition)
+    finally:
+        consumer.close()
+
+
 def read_range(
     client: Mapping[str, Any],
     topic: str,

@@ -25,6 +25,7 @@ class Rules:
 
     `streams` are the described streams with their whole configuration; any other stream is
     learnt with `learner`, unless `closed`. `why` is how many reasons a prediction carries.
+    `held_bytes_max` is None in rules that were written before there was such a bound.
     """
 
     learner: Config = field(default_factory=Config)
@@ -34,6 +35,7 @@ class Rules:
     ts_ahead_max_ms: int = 300_000
     stream_idle_ms: int | None = None
     why: int = 0
+    held_bytes_max: int | None = None
     limits: Limits = DEFAULT_LIMITS
 
     def config_for(self, stream: str) -> Config:
@@ -56,6 +58,7 @@ class Rules:
             "ts_ahead_max_ms": self.ts_ahead_max_ms,
             "stream_idle_ms": self.stream_idle_ms,
             "why": self.why,
+            "held_bytes_max": self.held_bytes_max,
             "limits": asdict(self.limits),
         }
 

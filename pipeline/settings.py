@@ -119,7 +119,17 @@ class WorkerSettings:
     )
     commit_ms: int = _is(1_000, "Time between commits of source offsets.", 50, 60_000)
     stuck_ms: int = _is(
-        120_000, "Not ready after so long without progress while there is work.", 1_000, DAY_MS
+        120_000,
+        "Not ready after so long without progress while there is work; the evaluator too.",
+        1_000,
+        DAY_MS,
+    )
+    give_up_ms: int = _is(
+        300_000,
+        "The process ends with exit code 1 after so long without progress while there is work, or "
+        "without an answer of the cluster; the evaluator too.",
+        2_000,
+        DAY_MS,
     )
     why: int = _is(0, "Reasons in every prediction: the features that moved it most.", 0, 100)
 
@@ -145,6 +155,12 @@ class LimitSettings:
     text_bytes_max: int = _is(256, "A text that is a feature's value, in UTF-8.", 1, 10_000)
     stream_chars_max: int = _is(64, "The name of a stream.", 1, 128)
     streams_max: int = _is(1_000, "Streams per partition.", 1, 100_000)
+    held_bytes_max: int = _is(
+        16_777_216,
+        "Labels of one stream that wait for their features, in bytes; then the oldest go.",
+        1_024,
+        2**31,
+    )
 
 
 @dataclass(frozen=True)
@@ -218,6 +234,7 @@ class Settings:
             ts_ahead_max_ms=self.streams.ts_ahead_max_ms,
             stream_idle_ms=self.streams.idle_ms or None,
             why=self.worker.why,
+            held_bytes_max=self.limits.held_bytes_max,
             limits=Limits(**limits),
         )
 
@@ -361,6 +378,11 @@ def _check(settings: Settings) -> None:
         raise ConfigError("kafka.heartbeat_ms must be at most half of kafka.session_timeout_ms")
     if settings.kafka.request_timeout_ms < settings.kafka.session_timeout_ms:
         raise ConfigError("kafka.request_timeout_ms must not be below kafka.session_timeout_ms")
+    worker = settings.worker
+    if worker.give_up_ms <= max(worker.stuck_ms, worker.merge_wait_ms):
+        raise ConfigError(
+            "worker.give_up_ms must be above worker.stuck_ms and worker.merge_wait_ms"
+        )
     if settings.snapshots.store == "directory" and not settings.snapshots.directory:
         raise ConfigError("snapshots.directory must be set for snapshots.store = directory")
     try:

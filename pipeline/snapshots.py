@@ -47,6 +47,9 @@ class Store(Protocol):
     def remove(self, partition: int, names: Iterable[str]) -> None:
         """Remove objects; one that is not there is no fault. Raises `StoreError`."""
 
+    def written_ms(self, partition: int, name: str) -> int | None:
+        """When an object was written, epoch milliseconds, as far as the last `read` saw it."""
+
 
 class StoreError(RuntimeError):
     """The store could not write or read; the text says why. Nothing is lost by it."""
@@ -68,6 +71,54 @@ class Saved:
     digest: str
     objects_written: int
     bytes_written: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """A manifest in a store, whole or not, for those who only look."""
+
+    name: str
+    next_offset: int
+    size: int
+    damage: str | None
+    state: Mapping[str, Any]
+    streams: Mapping[str, Mapping[str, Any]]
+    note: Mapping[str, Any]
+    objects: Mapping[str, bytes]
+
+    def assemble(self) -> Streams:
+        """Its streams. Raises `SnapshotError`."""
+        return {
+            stream: _assemble(entry["objects"][0], self.objects)
+            for stream, entry in self.streams.items()
+        }
+
+    def stream_bytes(self, stream: str) -> int:
+        """What one stream weighs in the store."""
+        return sum(len(self.objects[name]) for name in self.streams[stream]["objects"])
+
+
+def find_snapshots(objects: Mapping[str, bytes]) -> list[Found]:
+    """Every manifest among objects, the newest first; each object it names is checked."""
+    names = sorted((name for name in objects if name.startswith("manifest.")), reverse=True)
+    return [_find(name, objects) for name in names]
+
+
+def _find(name: str, objects: Mapping[str, bytes]) -> Found:
+    middle = name.split(".")[1]
+    offset = int(middle) if middle.isdigit() else 0
+    try:
+        manifest = _read_manifest(name, objects)
+    except (SnapshotError, RefusalError) as error:
+        return Found(name, offset, 0, str(error), {}, {}, {}, objects)
+    size, damage = len(objects[name]), None
+    for each in sorted(_named(manifest)):
+        try:
+            size += len(_fetch(each, objects))
+        except SnapshotError as error:
+            damage = damage or str(error)
+    state, streams, note = manifest["state"], manifest["streams"], manifest["note"]
+    return Found(name, offset, size, damage, state, streams, note, objects)
 
 
 class Shelf:

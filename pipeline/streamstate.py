@@ -1,7 +1,8 @@
 """What the fold keeps of one stream: its learner, and the bytes of labels that are held.
 
 A held label may become a dead letter much later, and a dead letter carries the original bytes; the
-learner keeps only ids and values, so the bytes are kept here. Bounded by `early_max`.
+learner keeps only ids and values, so the bytes are kept here. Bounded by `early_max`, and in bytes
+by the rules.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dtgol_core.config import Config, ConfigError
 from dtgol_core.learner import Learner
 from dtgol_core.state import Snapshot, SnapshotError, pack_ids, unpack_ids
 from pipeline.rules import FOLD_VERSION
-from topics.headers import Header
+from topics.headers import Header, record_bytes
 
 _HELD = "held/"
 _OWN = "stream"
@@ -31,6 +32,11 @@ class Held(NamedTuple):
     value: bytes
     headers: tuple[Header, ...]
 
+    @property
+    def size(self) -> int:
+        """Its bytes on the wire."""
+        return record_bytes(self.key, self.value, self.headers)
+
 
 class StreamState:
     """One stream of one partition. `next_offset` is one past the last record that changed it."""
@@ -38,13 +44,30 @@ class StreamState:
     def __init__(self, config: Config) -> None:
         self.learner = Learner(config)
         self.held: dict[str, Held] = {}
+        self.held_bytes = 0
         self.next_offset = 0
         self.touched_ms = 0
         self.model = _model(config)
 
+    def hold(self, id: str, label: Held) -> None:
+        """Keep the bytes of a label that the learner holds."""
+        before = self.held.get(id)
+        self.held[id] = label
+        self.held_bytes += label.size - (before.size if before is not None else 0)
+
     def release(self, ids: Iterable[str]) -> list[Held]:
-        """Take out held labels that were given up."""
-        return [self.held.pop(id) for id in ids if id in self.held]
+        """Take out held labels that were given up, or found their features."""
+        released = [self.held.pop(id) for id in ids if id in self.held]
+        self.held_bytes -= sum(label.size for label in released)
+        return released
+
+    def shed(self, bytes_max: int) -> list[Held]:
+        """Give up held labels, the oldest first, until the rest fit."""
+        shed = []
+        while self.held_bytes > bytes_max:
+            id = self.learner.drop_held()
+            shed += self.release([id])
+        return shed
 
     def adopt(self, config: Config) -> None:
         """Go on with other settings, none of which shape the state."""
@@ -83,6 +106,7 @@ class StreamState:
             own = snapshot.manifest[_OWN]
             state.next_offset, state.touched_ms = own["next_offset"], own["touched_ms"]
             state.held = _unpack_held(snapshot)
+            state.held_bytes = sum(label.size for label in state.held.values())
         except (ConfigError, KeyError, TypeError, ValueError) as error:
             raise SnapshotError(f"the snapshot of a stream is damaged: {error!r}") from error
         state.learner = Learner.restore(config, snapshot)

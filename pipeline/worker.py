@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,9 @@ from dtgol_core.config import Config
 from dtgol_core.learner import Learner
 from pipeline.agents.learner import Desk, Lanes, Seat
 from pipeline.agents.sequencer import Route, Sequence
-from pipeline.cluster import SOURCES, Cluster, find_gaps, journal_was_lost, look
+from pipeline.cluster import SOURCES, Cluster, find_gaps, gap_at, journal_was_lost, look
 from pipeline.faustapp import (
+    FAILED,
     REFUSED,
     Valve,
     bursts,
@@ -30,15 +31,19 @@ from pipeline.faustapp import (
     make_app,
     numbers,
     raw_topic,
+    refuse_gap,
 )
 from pipeline.fingerprint import fingerprint
 from pipeline.fold import Place
 from pipeline.metrics import Gauge, StateCollector, make_registry
 from pipeline.outbox import Outbox
+from pipeline.reader import look_at
 from pipeline.security import Security
 from pipeline.settings import Settings
+from pipeline.signs import broken_chains, make_vigil, post_signs, process_signs
 from pipeline.snapshots import RefusalError, Shelf
 from pipeline.stores import make_store
+from pipeline.watchdog import Ends, Sign
 from pipeline.web.server import Views, WebServer
 
 log = logging.getLogger(__name__)
@@ -83,6 +88,7 @@ class Worker:
         views = Views(self.unready, self.status, make_registry(collector))
         self.web = WebServer(settings.web, views)
         self.app = make_app(settings, security, "worker")
+        self.vigil = make_vigil(settings, self.client, self._signs, self._places)
         self._wire()
 
     def _wire(self) -> None:
@@ -94,6 +100,7 @@ class Worker:
         app.task(self._start)
         app.on_partitions_assigned.connect(self._assigned, weak=False)
         app.on_before_shutdown.connect(self._closing, weak=False)
+        app.on_out_of_range = self._out_of_range
 
     async def _sequencer(self, stream: Any) -> None:
         await guarded(self._feed(stream, lambda post, message: post.sequence.put(message)))
@@ -109,6 +116,7 @@ class Worker:
                     put(post, message)
 
     async def _start(self) -> None:
+        self.vigil.start()
         for work in (self.web.start(), self.outbox.pump(), self._commit_sources()):
             self.app.add_future(guarded(work))
 
@@ -137,7 +145,12 @@ class Worker:
         async def keep(offset: int) -> bool:
             return await commit(self.app, {(self.names["journal"], partition): offset})
 
-        runs = [seat.run(keep), sequence.run(seat.ready.wait(), ahead)]
+        def marks() -> list[int | None]:
+            fold = seat.fold  # none again if it has just crashed; then the next start mends
+            sources = self._sources().values()
+            return [fold.mark(*each) if fold is not None else None for each in sources]
+
+        runs = [seat.run(keep), sequence.run(seat.ready.wait(), ahead, marks)]
         tasks = [asyncio.create_task(guarded(run)) for run in runs]
         return Post(seat, sequence, tasks)
 
@@ -172,6 +185,8 @@ class Worker:
     def _sequence(self, partition: int) -> Sequence:
         names, ids, worker = self.names, self.cluster.topic_ids, self.settings.worker
         route = Route(
+            client=self.client,
+            group=self.settings.group("worker"),
             partition=partition,
             topics=(names["features"], names["labels"]),
             topic_ids=(ids["features"], ids["labels"]),
@@ -190,6 +205,7 @@ class Worker:
 
     def _give_up(self, post: Post) -> None:
         post.seat.abandon()
+        post.sequence.abandon()
         for task in post.tasks:
             task.cancel()
 
@@ -212,6 +228,7 @@ class Worker:
         """An orderly end: stop, a last snapshot of every partition, the last commits."""
         for post in self.posts.values():
             post.seat.stop_reading()
+            post.sequence.abandon()
             for task in post.tasks:
                 task.cancel()
         names = self.names
@@ -226,22 +243,51 @@ class Worker:
         await self._commit_once()
         await self.web.stop()
 
+    async def _out_of_range(self, place: Any, offset: int) -> None:
+        """Records are gone that we were about to read, or our place in a topic is."""
+        if place.topic != self.names["journal"]:
+            await refuse_gap(self.client, place, offset, self.choices.accept_gap)
+            return
+        there = await asyncio.to_thread(look_at, self.client, place.topic, place.partition)
+        gap = gap_at(place.topic, place.partition, offset, there)
+        if gap is not None:
+            # What can be done about the journal is done when it is restored from: start again.
+            trimmed = offset < there[0] and not self.choices.accept_gap
+            if trimmed:
+                end(REFUSED, f"{gap}; --accept-gap goes on without them")
+            end(FAILED, gap)
+
+    def _sources(self) -> dict[int, tuple[str, str]]:
+        """Name and id of the source of each side."""
+        return {
+            side: (self.names[name], self.cluster.topic_ids[name])
+            for side, name in enumerate(SOURCES)
+        }
+
+    def _places(self) -> list[tuple[str, int]]:
+        read = [self.names[name] for name in (*SOURCES, "journal")]
+        return [(topic, number) for number in list(self.posts) for topic in read]
+
+    def _signs(self, ends: Ends) -> Iterator[Sign]:
+        yield from process_signs(self.assigned_at is not None, self.outbox)
+        for number, post in list(self.posts.items()):
+            yield from post_signs(number, post.seat, post.sequence, ends)
+
     def unready(self) -> list[str]:
         """Why this worker is not ready; empty when it is. Having no partition is no fault."""
         if self.assigned_at is None:
             return ["not in the group yet"]
-        reasons = []
-        stuck_s = self.settings.worker.stuck_ms / 1000
+        reasons = list(self.vigil.standing)
         for partition, post in sorted(self.posts.items()):
             seat = post.seat
-            if not seat.ready.is_set():
+            if seat.parking.offset is not None:
+                reasons.append(seat.parking.sentence)
+            elif not seat.ready.is_set():
                 reasons.append(f"partition {partition}: restoring")
             elif seat.save_failure is not None:
                 reasons.append(f"partition {partition}: {seat.save_failure}")
-            elif (seat.waiting or post.sequence.waiting) and (
-                time.monotonic() - seat.moved_at > stuck_s
-            ):
-                reasons.append(f"partition {partition}: no progress for {stuck_s:g} s")
+            for broken in broken_chains(seat, post.sequence, self._sources()):
+                reasons.append(f"partition {partition}: {broken}; start it again to mend this")
         return reasons
 
     def status(self) -> dict[str, Any]:
@@ -276,6 +322,7 @@ def _about(post: Post) -> dict[str, Any]:
     seat, fold = post.seat, post.seat.fold
     about: dict[str, Any] = {
         "ready": seat.ready.is_set(),
+        "parked": seat.parking.about(),
         "next_offset": seat.next_offset,
         "restored_records": seat.restored_records,
         "waiting": seat.waiting,
@@ -304,6 +351,9 @@ def _post_gauges(post: Post, at: tuple[tuple[str, str], ...]) -> Iterable[Gauge]
     yield Gauge("dtgol_snapshot_next_offset", "Offset of the snapshot.", seat.saved_offset, at)
     failed = float(seat.save_failure is not None)
     yield Gauge("dtgol_snapshot_failed", "1 if the last one could not be kept.", failed, at)
+    parked = float(seat.parking.offset is not None)
+    doc = "1 if it waits for a decision about a record on which the fold fails."
+    yield Gauge("dtgol_learner_parked", doc, parked, at)
     copied = post.sequence.copied
     yield Gauge("dtgol_sequencer_copied_records", "Copied by this process.", copied, at, True)
     waiting = post.sequence.waiting

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from topics.deadletters import DeadLetter
+from topics.deadletters import DeadLetter, Redriven
 from topics.features import Features
-from topics.journal import ConfigChange, Reset, Skip, Source
+from topics.journal import ConfigChange, Crash, Reset, Retry, Skip, Source
 from topics.labels import Label
 from topics.predictions import Prediction
 from topics.refusals import DEFAULT_LIMITS
@@ -61,6 +61,8 @@ class Topic:
     """Messages whose JSON is the value."""
     headers: type | None = None
     """Message that travels in the headers."""
+    marker: type | None = None
+    """Message in the headers of records that have neither key nor value."""
     cleanup: Cleanup = Cleanup.DELETE
     stamp: Stamp = Stamp.APPEND
 
@@ -97,7 +99,7 @@ CATALOG = (
         "that of the source record; none for control records",
         writer="sequencer",
         readers=("learner",),
-        payloads=(Features, Label, ConfigChange, Reset, Skip),
+        payloads=(Features, Label, ConfigChange, Reset, Crash, Skip, Retry),
         headers=Source,
     ),
     Topic(
@@ -118,12 +120,14 @@ CATALOG = (
     ),
     Topic(
         "dead-letters",
-        "Refused records with their original bytes and the reason.",
-        "the original's",
+        "Refused records with their original bytes and the reason, and markers of those that were "
+        "sent back.",
+        "the original's; none for markers",
         writer="learner",
         readers=("operators",),
         payloads=(),
         headers=DeadLetter,
+        marker=Redriven,
     ),
     Topic(
         "snapshots",

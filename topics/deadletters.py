@@ -3,12 +3,17 @@
 Key, value and headers are the original's; ours are added after them. A record too large to be
 carried is cut, and length and sha256 of the whole are said. Decoding refuses with a `Reason`;
 the fold refuses with a `FoldReason`.
+
+A letter that was sent again has a marker behind it on the same topic: a record without key and
+value whose headers are those of a `Redriven`. A reader of letters leaves markers out.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
 
+from topics.headers import Header, header_name
 from topics.wire import wire
 
 DETAIL_CHARS_MAX = 512
@@ -29,6 +34,8 @@ class FoldReason(StrEnum):
     """The instance had expired when its label came."""
     LABEL_ORPHAN = "label-orphan"
     """A label whose features did not come within `early_steps`."""
+    SKIPPED = "skipped"
+    """The worker failed on it again and again, and an operator decided to leave it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,29 @@ class DeadLetter:
 
     def __post_init__(self) -> None:
         assert len(self.detail) <= DETAIL_CHARS_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Redriven:
+    """The headers of a marker: this letter was sent back to its topic, in one transaction with it.
+
+    The record that was sent back carries the last of them (``dtgol-redriven``) and no other.
+    """
+
+    topic: str = field(metadata=wire("Topic the record was sent back to."))
+    partition: int = field(metadata=wire("Its partition.", minimum=0))
+    offset: int = field(metadata=wire("The offset it had there when it was refused.", minimum=0))
+    redriven: str = field(
+        metadata=wire("The dead letter: its partition and offset.", pattern="^[0-9]+/[0-9]+$")
+    )
+
+
+REDRIVEN = header_name("redriven")
+
+
+def is_marker(headers: Iterable[Header]) -> bool:
+    """Whether a record of dead-letters is a marker and no letter."""
+    return any(name == REDRIVEN for name, _ in headers)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ from typing import Any, get_args
 import yaml
 
 from topics.catalog import CATALOG, Topic, wishes
-from topics.deadletters import DeadLetter
+from topics.deadletters import DeadLetter, Redriven
 from topics.features import Features
 from topics.headers import header_name
-from topics.journal import ConfigChange, Reset, Skip, Source
+from topics.journal import ConfigChange, Crash, Reset, Retry, Skip, Source
 from topics.labels import Label
 from topics.predictions import Prediction
 from topics.scores import Score
@@ -35,10 +35,13 @@ PAYLOADS: dict[str, type] = {
     "scores": Score,
     "journal-config": ConfigChange,
     "journal-reset": Reset,
+    "journal-crash": Crash,
     "journal-skip": Skip,
+    "journal-retry": Retry,
 }
 HEADERS: dict[str, type] = {
     "dead-letters-headers": DeadLetter,
+    "dead-letters-marker-headers": Redriven,
     "journal-headers": Source,
     "snapshots-headers": Chunk,
 }
@@ -125,6 +128,8 @@ def _headers_schema(cls: type) -> dict[str, Any]:
             said["pattern"] = "^-?[0-9]+$"
         elif issubclass(kind, StrEnum):
             said["enum"] = [str(member) for member in kind]
+        elif "pattern" in item.metadata["schema"]:
+            said["pattern"] = item.metadata["schema"]["pattern"]
         properties[header_name(item.name)] = said
         if NoneType not in get_args(hint):
             needed.append(header_name(item.name))
@@ -157,9 +162,17 @@ def _messages(topic: Topic) -> list[tuple[str, dict[str, Any]]]:
     own = [names[cls] for cls in topic.payloads if names[cls].startswith(topic.name)]
     made = [(name, _message(name, payload=name)) for name in own]
     if topic.headers is not None:
-        (name,) = (name for name, cls in HEADERS.items() if cls is topic.headers)
-        made.insert(0, (topic.name, _message(topic.name, headers=name)))
+        made.insert(0, (topic.name, _message(topic.name, headers=_headers_name(topic.headers))))
+    if topic.marker is not None:
+        stem = _headers_name(topic.marker)
+        name = stem.removesuffix("-headers")
+        made.append((name, _message(name, headers=stem)))
     return made
+
+
+def _headers_name(message: type) -> str:
+    (name,) = (name for name, cls in HEADERS.items() if cls is message)
+    return name
 
 
 def _message(name: str, payload: str | None = None, headers: str | None = None) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 Most records are copies of features and labels, bytes and headers untouched, with the headers
 of a `Source` added. A record over the size limit leaves a stub: no value, length and hash in the
-headers. `config`, `reset` and `skip` records have no key, one header (`dtgol-kind`) and a JSON
-value. The journal stamps records on append, so the source's own timestamp travels in a header.
+headers. Control records (`config`, `reset`, `crash`, `skip`, `retry`) have no key, one header
+(`dtgol-kind`) and a JSON value. The journal stamps records on append, so the source's own
+timestamp travels in a header.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,7 +28,9 @@ class Kind(StrEnum):
     STUB = "stub"
     CONFIG = "config"
     RESET = "reset"
+    CRASH = "crash"
     SKIP = "skip"
+    RETRY = "retry"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +78,40 @@ class Reset:
 
 
 @dataclass(frozen=True, slots=True)
+class Crash:
+    """A worker failed on the record at this journal offset; the third such note parks it there."""
+
+    offset: int = field(metadata=wire("Offset in this journal partition.", minimum=0))
+    error: str = field(default="", metadata=wire("Kind of the exception; never its text."))
+    place: str = field(default="", metadata=wire("File and line that raised it."))
+
+
+@dataclass(frozen=True, slots=True)
 class Skip:
-    """The record at this journal offset is never applied: an operator's decision."""
+    """The record at this journal offset is never applied: an operator's decision.
+
+    It counts only where the partition is parked at that offset: what was applied stays applied.
+    """
 
     offset: int = field(metadata=wire("Offset in this journal partition.", minimum=0))
     note: str = field(default="", metadata=wire("Why, in the operator's words."))
 
 
-Control: TypeAlias = ConfigChange | Reset | Skip
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The crashes noted so far at this journal offset count no more: it may be tried again."""
+
+    offset: int = field(metadata=wire("Offset in this journal partition.", minimum=0))
+    note: str = field(default="", metadata=wire("Why, in the operator's words."))
+
+
+Control: TypeAlias = ConfigChange | Reset | Crash | Skip | Retry
 _CONTROLS: Mapping[Kind, type[Control]] = {
     Kind.CONFIG: ConfigChange,
     Kind.RESET: Reset,
+    Kind.CRASH: Crash,
     Kind.SKIP: Skip,
+    Kind.RETRY: Retry,
 }
 _KINDS = {control: kind for kind, control in _CONTROLS.items()}
 _KIND_HEADER = header_name("kind")

@@ -41,7 +41,11 @@ class Prediction:
     p: float = field(metadata=wire("Probability of label 1.", minimum=0, maximum=1))
     label: int = field(metadata=wire("Hard label: 1 if p > 1/2.", minimum=0, maximum=1))
     naive: float = field(
-        metadata=wire("The same learner without soft labels: its p.", minimum=0, maximum=1)
+        metadata=wire(
+            "Persistent tracks only, no rehearsal and no soft labels: their p.",
+            minimum=0,
+            maximum=1,
+        )
     )
     latent_weight: float = field(
         metadata=wire("Weight of the latent space against the original.", minimum=0, maximum=1)

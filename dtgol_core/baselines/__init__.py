@@ -1,11 +1,11 @@
-"""The other learners of the paper's table, and the controls, under the learner's verbs.
+"""The other learners of the paper's table, and a control, under the learner's verbs.
 
 ``BASELINES`` holds the paper's methods in its order, ``CONTROLS`` what the claims are held
 against. Each class says what it is (`title`, `reference`) and whether it was *reconstructed*.
 """
 
 from dtgol_core.baselines.base import Baseline
-from dtgol_core.baselines.controls import Replay, TunedNaive
+from dtgol_core.baselines.controls import Replay
 from dtgol_core.baselines.fobos import Fobos
 from dtgol_core.baselines.iwms import Iwms
 from dtgol_core.baselines.lach import Lach
@@ -25,4 +25,4 @@ BASELINES: dict[str, type[Baseline]] = {
     "ol-mdisf": OlMdisf,
     "lach": Lach,
 }
-CONTROLS: dict[str, type[Baseline]] = {"tuned": TunedNaive, "replay": Replay}
+CONTROLS: dict[str, type[Baseline]] = {"replay": Replay}

@@ -1,64 +1,26 @@
-"""Controls of the benchmark: how much is due to tuning, and how much to replaying true labels.
+"""The control of the benchmark: how much is due to replaying true labels.
 
-Neither is in the paper's table. Whoever claims that soft labels help has to beat both. All numbers
-were chosen on the odd streams, one setting for all.
+It is not in the paper's table. Whoever claims that soft labels help has to beat it, and naive with
+the same falling rate. All numbers were chosen on the odd streams, one setting for all.
 """
-
-import math
 
 import numpy as np
 
-from dtgol_core.baselines.base import Answer, Baseline, Point, sigmoid, with_bias
+from dtgol_core.baselines.base import Answer, Point, sigmoid
 from dtgol_core.baselines.memory import Memory
+from dtgol_core.baselines.naive import Naive
 from dtgol_core.config import Config
 from dtgol_core.delay import Ticket
-from dtgol_core.ensemble import Ensemble
 from dtgol_core.types import FloatArray, IntArray
 
-RATE, RATE_FLOOR = 1.0, 0.03
-"""Rate of the k-th label: 1/√k, but at least 0.03. Tried: three powers, three rates, three floors,
-and seven constant rates, of which 0.03 to 0.05 were best and worse than this."""
 MEMORY = 500
 PENALTY = 0.003
 SHARE = 0.5
 """Weight of the online weights beside the replayed ones."""
 
 
-class TunedNaive(Baseline):
-    """Naive with a rate that falls: what tuning alone is worth.
-
-    Notes
-    -----
-    ``w ← w − max(0.03, 1/√k) ∇CE`` for the k-th label, in both spaces, risk-weighted.
-    """
-
-    title = "naive, tuned"
-    reference = "control"
-
-    def __init__(self, config: Config, generator: np.random.Generator | None = None) -> None:
-        super().__init__(config, generator)
-        self.latent, self.original = np.zeros(1), np.zeros(1)
-        self.ensemble = Ensemble(config.ensemble)
-
-    def _widen(self, columns: int) -> None:
-        self.latent = np.concatenate([self.latent, np.zeros(columns)])
-        self.original = np.concatenate([self.original, np.zeros(columns)])
-
-    def _teach(self, ticket: Ticket, point: Point, label: int) -> None:
-        rate = max(RATE_FLOOR, RATE / math.sqrt(self.labels_learnt))
-        for weights, vector in ((self.latent, point.latent), (self.original, point.original)):
-            biased = with_bias(vector)
-            weights -= rate * (_say(weights, vector) - label) * biased
-        self.ensemble.reweigh(ticket.latent_said, ticket.original_said, label)
-
-    def _answer(self, point: Point) -> Answer:
-        latent, original = _say(self.latent, point.latent), _say(self.original, point.original)
-        weight = self.ensemble.latent_weight()
-        return Answer(weight * latent + (1.0 - weight) * original, latent, original, weight)
-
-
-class Replay(TunedNaive):
-    """Tuned naive beside weights that replay the verified instances, without any soft label.
+class Replay(Naive):
+    """Naive beside weights that replay the verified instances, without any soft label.
 
     Notes
     -----

@@ -68,5 +68,5 @@ class Iwms(Naive):
 
     def _rehearse(self, side: int, place: int) -> None:
         point = self.memories[side].point(place)
-        self.latent.learn(point.latent, side)
-        self.original.learn(point.original, side)
+        self.latent.learn(point.latent, side, self.labels_learnt)
+        self.original.learn(point.original, side, self.labels_learnt)

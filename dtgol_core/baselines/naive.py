@@ -41,8 +41,8 @@ class Naive(Baseline):
         self.original.grow(columns)
 
     def _teach(self, ticket: Ticket, point: Point, label: int) -> None:
-        self.latent.learn(point.latent, label)
-        self.original.learn(point.original, label)
+        self.latent.learn(point.latent, label, self.labels_learnt)
+        self.original.learn(point.original, label, self.labels_learnt)
         self.ensemble.reweigh(ticket.latent_said, ticket.original_said, label)
 
     def _answer(self, point: Point) -> Answer:

@@ -21,7 +21,7 @@ from pipeline.cluster import offsets_of_group
 from pipeline.evaluation import Bounds, Cut, Evaluation
 from pipeline.faustapp import Valve, committed, end, fetched_before, milliseconds
 from pipeline.outbox import Lane, Outbox
-from pipeline.reader import AbandonedError, bounds, open_reader, read_range
+from pipeline.reader import AbandonedError, look_at, read_range
 from pipeline.snapshots import RefusalError, Saved, Shelf, StoreError
 from topics.codec import read_label, read_prediction, write_score
 from topics.refusals import Limits, Rejection
@@ -85,23 +85,43 @@ class Booth:
         self._saving: asyncio.Task[None] | None = None
         self._saved_at = time.monotonic()
         self._fresh = 0
+        self._taken = 0
         self.evaluation: Evaluation | None = None
         self.ready = asyncio.Event()
         self.saved: Saved | None = None
         self.save_failure: str | None = None
-        self.moved_at = time.monotonic()
+        self.restored_records = 0
 
     @property
     def waiting(self) -> int:
         """Records received and not taken in."""
         return len(self._queue)
 
+    def behind(self, ends: Mapping[tuple[str, int], int]) -> bool:
+        """Whether there is anything to take in: here, on its way, or at the broker by `ends`."""
+        return bool(self._queue) or any(
+            valve.unread(self._last_received(name), ends.get((full, self.partition)))
+            for (name, full), valve in zip(
+                self._bench.names.items(), self._valves.values(), strict=True
+            )
+        )
+
+    @property
+    def moved(self) -> tuple[Any, ...]:
+        """Something that changes with every step forward."""
+        return self._taken, *(valve.fetched for valve in self._valves.values())
+
+    def _last_received(self, name: str) -> int:
+        """The last record that came, or the one before the offset from which Faust reads."""
+        received = self._received.get(name)
+        if received is not None:
+            return received
+        return committed(self._app, self._bench.names[name], self.partition) - 1
+
     def put(self, message: Any) -> None:
         """Take in one message from Faust."""
         name = self._plain[message.topic]
-        received = self._received.get(name)
-        if received is None:
-            received = committed(self._app, message.topic, self.partition) - 1
+        received = self._last_received(name)
         before = fetched_before(self._app, message)
         if message.offset <= received:
             return
@@ -179,13 +199,12 @@ class Booth:
         worked = False
         while self._queue and time.monotonic() < until and not self._gap(evaluation):
             worked = True
+            self._taken += 1
             self._emit(self._take(evaluation, self._queue.popleft()))
         self._outbox.poll()
         if len(self._queue) < QUEUE_MAX // 2:
             for valve in self._valves.values():
                 valve.open()
-        if worked:
-            self.moved_at = time.monotonic()
         return worked
 
     def _take(self, evaluation: Evaluation, record: Received) -> list[Sent]:
@@ -243,14 +262,11 @@ class Booth:
                 given = self._take(evaluation, record)
                 if ahead or offset >= told[name]:
                     scores += given
+                self.restored_records += 1
         return evaluation
 
     def _start(self, evaluation: Evaluation, name: str, full: str, found: bool) -> int:
-        consumer = open_reader(self._bench.client)
-        try:
-            low, high = bounds(consumer, full, self.partition)
-        finally:
-            consumer.close()
+        low, high = look_at(self._bench.client, full, self.partition)
         start = evaluation.next_offsets[name]
         if start > high:
             raise RefusalError(

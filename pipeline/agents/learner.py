@@ -5,7 +5,8 @@ reader in no group up to where the group has committed; what Faust delivers cont
 already folded are skipped, and a gap is read the same way. At least once, ordered by the journal.
 
 Durable in this order: predictions, blobs, manifest, offset. A snapshot that fails is tried again
-with the next; nothing is committed without one.
+with the next; nothing is committed without one. A bug is noted in the journal and ends the process;
+the third at one record parks the partition in front of it (`parking`).
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Message
-
+from pipeline.agents.parking import LOOK_S, Parking
 from pipeline.cluster import offsets_of_group
+from pipeline.decisions import BugError, applied, journal_record
 from pipeline.faustapp import Valve, headers_of, milliseconds
 from pipeline.fold import Fold, FoldSnapshot, JournalRecord, Output, Place
 from pipeline.outbox import Lane, Outbox
-from pipeline.reader import AbandonedError, bounds, open_reader, read_range
+from pipeline.reader import AbandonedError, look_at, read_range
 from pipeline.rules import Rules
 from pipeline.snapshots import RefusalError, Saved, Shelf, StoreError
 from topics.journal import ConfigChange, Reset, write_control
@@ -78,6 +79,7 @@ class Seat:
         self._lanes = lanes
         self._shelf = shelf
         self._valve = valve
+        self.parking = Parking(place, desk.client, lanes.journal)
         self._queue: deque[JournalRecord] = deque()
         self._wake = asyncio.Event()
         self._abandoned = False
@@ -91,7 +93,6 @@ class Seat:
         self.saved: Saved | None = None
         self.saved_offset = 0
         self.save_failure: str | None = None
-        self.moved_at = time.monotonic()
         self.busy_s = 0.0
         self.restored_records = 0
 
@@ -104,6 +105,16 @@ class Seat:
     def waiting(self) -> int:
         """Journal records received and not folded."""
         return len(self._queue)
+
+    def behind(self, ends: Mapping[tuple[str, int], int]) -> bool:
+        """Whether there is anything to fold: here, on its way, or at the broker by `ends`."""
+        at = self.place.journal, self.place.partition
+        return bool(self._queue) or self._valve.unread(self.next_offset - 1, ends.get(at))
+
+    @property
+    def moved(self) -> tuple[Any, ...]:
+        """Something that changes with every step forward."""
+        return self.next_offset, self._valve.fetched
 
     def put(self, message: Any) -> None:
         """Take in one message of the journal from Faust."""
@@ -126,26 +137,61 @@ class Seat:
         self._valve.closed = False
 
     async def run(self, commit: Callable[[int], Awaitable[bool]]) -> None:
-        """Restore, then fold what comes, for as long as the partition is ours.
+        """Restore, then fold what comes, for as long as the partition is ours."""
+        while True:
+            try:
+                fold = self.fold = await asyncio.to_thread(self._restore)
+                await self._serve(fold, commit)
+            except AbandonedError:
+                return
+            except BugError as bug:
+                await self._crashed(bug)
+
+    async def _serve(self, fold: Fold, commit: Callable[[int], Awaitable[bool]]) -> None:
+        """Fold what comes, for ever.
 
         Ready, and the rules said, when the journal is folded up to where it ended at the start:
         what is in force is known only there.
         """
-        try:
-            fold = self.fold = await asyncio.to_thread(self._restore)
-        except AbandonedError:
-            return
+        if self.parking.offset is not None:
+            log.critical("%s", self.parking.sentence)
         while True:
             if not self.ready.is_set() and fold.next_offset >= self._end:
                 self._announce(fold)
                 self.ready.set()
             await self._outbox.room()
-            if not await self._burst(fold):
-                self._wake.clear()
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), IDLE_S)
+            if self.parking.offset is not None:
+                await self._wait(fold)
+            elif not await self._burst(fold):
+                await self._rest(IDLE_S)
             await asyncio.sleep(0)
             self._save_if_due(fold, commit)
+
+    async def _rest(self, limit_s: float) -> None:
+        self._wake.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), limit_s)
+
+    async def _wait(self, fold: Fold) -> None:
+        """In front of a record on which the fold fails, until somebody has decided about it."""
+        assert self.parking.offset is not None
+        if fold.next_offset < self.parking.offset:
+            await self._fill(fold, self.parking.offset)
+            return
+        await asyncio.sleep(LOOK_S)
+        await asyncio.to_thread(self.parking.look_again, lambda: self._abandoned)
+        fold.skips = self.parking.skips
+
+    async def _crashed(self, bug: BugError) -> None:
+        """Note it; the process ends unless the partition is parked by it."""
+        self.fold, self._filling = None, False  # what it is like now, nobody knows
+        if self._saving is not None:
+            await self._saving
+            self._saving = None
+        log.critical("partition %d: %s", self.place.partition, bug.report)
+        if not await self.parking.note(bug):
+            raise bug
+        self.ready.clear()  # waiting for a decision is not being stuck
 
     async def _burst(self, fold: Fold) -> bool:
         """Fold what is at hand, for a short while; whether there was anything."""
@@ -157,14 +203,13 @@ class Seat:
                 continue
             if record.offset > fold.next_offset:
                 await self._fill(fold, record.offset)
-            self._emit(fold.apply(record))
+            self._emit(applied(fold, record))
             worked = True
         self._outbox.poll()
         if len(self._queue) < QUEUE_MAX // 2:
             self._valve.open()
         if worked:
-            self.moved_at = time.monotonic()
-            self.busy_s += self.moved_at - start
+            self.busy_s += time.monotonic() - start
         return worked
 
     async def _fill(self, fold: Fold, end: int) -> None:
@@ -174,7 +219,7 @@ class Seat:
         count = await asyncio.to_thread(self._read, fold, end, outputs)
         self._filling = False
         if count:
-            log.warning("journal partition %d: %d records came late", self.place.partition, count)
+            log.warning("journal partition %d: %d records read again", self.place.partition, count)
         self._emit(outputs)
 
     def _emit(self, outputs: list[Output]) -> None:
@@ -188,16 +233,15 @@ class Seat:
         fold = self._shelf.load(lambda state, streams: Fold.restore(place, state, streams))
         found = fold is not None
         fold = fold or Fold(place)
-        consumer = open_reader(desk.client)
-        try:
-            low, high = bounds(consumer, place.journal, place.partition)
-        finally:
-            consumer.close()
+        low, high = look_at(desk.client, place.journal, place.partition)
         self.saved_offset, self._end = fold.next_offset, high
         self._refuse(fold, found, low, high)
+        self.parking.look(fold.next_offset, high, lambda: self._abandoned)
+        fold.skips, parked = self.parking.skips, self.parking.offset
         committed = offsets_of_group(desk.client, desk.group, place.journal, [place.partition])
         self._emit_from = max(committed[place.partition] or 0, fold.next_offset)
-        self.restored_records = self._read(fold, min(self._emit_from, high), [])
+        end = min(self._emit_from, high)
+        self._read(fold, end if parked is None else min(end, parked), [])
         return fold
 
     def _refuse(self, fold: Fold, found: bool, low: int, high: int) -> None:
@@ -232,10 +276,12 @@ class Seat:
             lambda: self._abandoned,
         ):
             record = journal_record(message)
-            said = fold.apply(record)
+            said = applied(fold, record)
             if record.offset >= self._emit_from:
                 outputs += said
             count += 1
+            if self.fold is None:
+                self.restored_records = count
         fold.next_offset = max(fold.next_offset, end)
         return count
 
@@ -310,14 +356,3 @@ class Seat:
         self.stop_reading()
         if self._saving is not None:
             self._saving.cancel()
-
-
-def journal_record(message: Message) -> JournalRecord:
-    """A record as the reader delivers it."""
-    offset = message.offset()
-    assert offset is not None
-    headers: Any = message.headers() or []
-    key, value = message.key(), message.value()
-    assert not isinstance(key, str)
-    assert not isinstance(value, str)
-    return JournalRecord(offset, message.timestamp()[1], key, value, headers)

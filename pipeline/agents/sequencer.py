@@ -3,6 +3,7 @@
 Bytes and headers are copied untouched; ours are added behind them. Stateless: after a crash it goes
 on from the committed source offsets, and the fold drops what comes twice. At least once, ordered by
 what is in the journal; a source offset is committed when every journal record up to it is durable.
+What was committed and is not in the journal any more is copied again before anything else.
 A record over the size limit becomes a dead letter, cut, and leaves a stub without key and value.
 """
 
@@ -10,21 +11,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from pipeline.faustapp import (
     Valve,
     committed,
     end,
+    fetched,
     headers_of,
+    heard_ms,
     lost_before,
     milliseconds,
     progress,
+    unread,
 )
+from pipeline.mending import Link, ask_sources, link, read_lost
 from pipeline.merge import FEATURES, LABELS, Merge, SourceRecord
 from pipeline.outbox import Lane, Outbox
 from topics.deadletters import DeadLetter, cut
@@ -32,10 +39,14 @@ from topics.headers import foreign, record_bytes, write_headers
 from topics.journal import NO_OFFSET, Kind, Source
 from topics.refusals import Reason
 
+log = logging.getLogger(__name__)
+
 BURST = 256
 IDLE_S = 0.05
 FETCHED_S = 0.2
 """What was fetched reaches the agent well within this; else it was a transaction's marker."""
+HOLD_MS = 200
+"""A label waits so long at most for a fetch of features that was answered after it came."""
 KEY_BYTES_MAX = 65_536
 """Of an oversized record: a longer key, or more headers, are left out of the dead letter."""
 VALUE_BYTES_MAX = 600_000
@@ -46,6 +57,8 @@ AHEAD = 200
 class Route:
     """Names, ids and limits of one partition's way from its sources to its journal."""
 
+    client: Mapping[str, Any]
+    group: str
     partition: int
     topics: tuple[str, str]
     topic_ids: tuple[str, str]
@@ -74,6 +87,8 @@ class Sequence:
         self._durable: list[int | None] = [None, None]
         self._committed: list[int | None] = [None, None]
         self._wake = asyncio.Event()
+        self._abandoned = False
+        self.held_up = False
         self.copied = 0
         self.stubs = 0
         journal.on_delivered = self._delivered
@@ -101,6 +116,7 @@ class Sequence:
                 message.key,
                 message.value,
                 headers_of(message),
+                time.time() * 1000,
             )
         )
         size = self._merge.size(side)
@@ -112,33 +128,60 @@ class Sequence:
         self._wake.set()
 
     def _last_received(self, side: int) -> int:
-        """All before the committed offset is in the journal: there the chain starts."""
+        """The last record that came, or the one before the offset from which Faust reads."""
         received = self._received[side]
         if received is not None:
             return received
-        topic = self._route.topics[side]
-        start = committed(self._app, topic, self._route.partition) - 1
-        self._prev[side] = NO_OFFSET if self._route.accept_gap else start
-        self._received[side] = start
-        return start
+        return committed(self._app, self._route.topics[side], self._route.partition) - 1
 
     def rejoin(self) -> None:
         """After a rebalance that left us the partition: Faust has opened all valves."""
         for valve in self._valves:
             valve.closed = False
 
-    async def run(self, ready: Awaitable[Any], ahead: Callable[[], int]) -> None:
-        """Copy for ever; not before the learner is `ready`, nor while it is far behind."""
-        await ready
+    async def run(
+        self,
+        ready: Awaitable[Any],
+        ahead: Callable[[], int],
+        marks: Callable[[], list[int | None]],
+    ) -> None:
+        """Copy for ever; not before the learner is `ready`, nor while it is far behind.
+
+        `marks` are the last records of each source that the learner has, once it is ready.
+        """
+        route = self._route
+        asked = route.client, route.group, route.topics, route.partition
+        told, _ = await asyncio.gather(asyncio.to_thread(ask_sources, *asked), ready)
+        links = []
+        for topic, mark, (offset, low) in zip(route.topics, marks(), told, strict=True):
+            where = f"{topic} partition {route.partition}"
+            links.append(link(where, mark, offset, low, route.accept_gap))
+        await self._mend(links)
         while True:
             await self._outbox.room()
-            if ahead() > self._route.ahead_max or not self._burst():
+            self.held_up = ahead() > route.ahead_max
+            if self.held_up or not self._burst():
                 self._wake.clear()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), IDLE_S)
             else:
                 await asyncio.sleep(0)
             self._outbox.poll()
+
+    async def _mend(self, links: list[Link]) -> None:
+        """Begin the chains; first copy again what the journal has lost, some at a time."""
+        route = self._route
+        self._prev = [each.prev for each in links]
+        for topic, each in zip(route.topics, links, strict=True):
+            if each.lost:
+                what = f"partition {route.partition}: records {each.start} to {each.end - 1}"
+                log.warning("%s %s: the journal has lost them, copied again", topic, what)
+        place = route.client, route.topics, route.partition
+        lost = read_lost(*place, links, lambda: self._abandoned)
+        while records := await asyncio.to_thread(lambda: list(islice(lost, BURST))):
+            await self._outbox.room()
+            for record in records:
+                self._copy(record)
 
     def _burst(self) -> int:
         """Copy what may be copied now; returns how many."""
@@ -161,7 +204,7 @@ class Sequence:
             return True
         position, end = known
         if self._last_received(side) + 1 >= end:
-            return False
+            return side == FEATURES and self._unasked()
         if position < end:
             self._fetched_since[side] = None
             return True
@@ -169,6 +212,18 @@ class Sequence:
         now = time.monotonic()
         since = self._fetched_since[side] = self._fetched_since[side] or now
         return now - since < FETCHED_S
+
+    def _unasked(self) -> bool:
+        """Whether a label came after the last answer about features: they may have been first.
+
+        The other way round nothing is waited for: features must be answered soon, and a label that
+        comes a moment later is learnt all the same.
+        """
+        label = self._merge.head(LABELS)
+        if label is None or not 0 <= time.time() * 1000 - label.came_ms < HOLD_MS:
+            return False
+        topic, partition = self._route.topics[FEATURES], self._route.partition
+        return heard_ms(self._app, topic, partition) <= label.came_ms
 
     def _copy(self, record: SourceRecord) -> None:
         size = record_bytes(record.key, record.value, record.headers)
@@ -241,6 +296,28 @@ class Sequence:
             offset = offsets.get((topic, self._route.partition))
             if offset is not None:
                 self._committed[side] = offset - 1
+
+    def behind(self, ends: Mapping[tuple[str, int], int]) -> bool:
+        """Whether there is anything to copy: here, on its way, or at the broker by `ends`."""
+        at = self._route.partition
+        return bool(self._merge) or any(
+            unread(self._app, topic, at, self._last_received(side), ends.get((topic, at)))
+            for side, topic in enumerate(self._route.topics)
+        )
+
+    @property
+    def moved(self) -> tuple[Any, ...]:
+        """Something that changes with every step forward."""
+        at = self._route.partition
+        return (self.copied, self.stubs, *(fetched(self._app, t, at) for t in self._route.topics))
+
+    def durable(self, side: int) -> int | None:
+        """The last record of a side that this process has put into the journal for sure."""
+        return self._durable[side]
+
+    def abandon(self) -> None:
+        """The partition is not ours any more: stop reading."""
+        self._abandoned = True
 
     @property
     def journal_end(self) -> int:

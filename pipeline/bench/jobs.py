@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
+from dtgol_core.streams import Delays
 from pipeline.bench.methods import Method
 from pipeline.bench.sources import Source
 
@@ -32,6 +33,8 @@ class Job:
     seed: int
     method: str
     key: str
+    late: Delays = "fixed"
+    """How the delays of the labels are drawn; `delay` is their mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class Protocol:
     seeds: int
     delays: tuple[int, ...] = DELAYS
     masks: tuple[str, ...] = MASKS
+    late: Delays = "fixed"
 
     def cells(self) -> Iterator[tuple[Source, str, int]]:
         """(stream, mask, delay) of every cell of the tables."""
@@ -58,20 +62,20 @@ class Protocol:
 def plan(protocol: Protocol, methods: Sequence[Method]) -> list[Job]:
     """All jobs. Seed by seed, so that a run that is stopped has whole tables of fewer seeds."""
     return [
-        Job(source, missing, delay, seed, method.name, _key(source, missing, delay, seed, method))
+        Job(*cell, seed, method.name, _key(*cell, seed, method, protocol.late), protocol.late)
         for seed in range(protocol.seeds)
-        for source, missing, delay in protocol.cells()
+        for cell in protocol.cells()
         for method in methods
-        if seed < method.seeds
     ]
 
 
-def _key(source: Source, missing: str, delay: int, seed: int, method: Method) -> str:
+def _key(source: Source, missing: str, delay: int, seed: int, method: Method, late: Delays) -> str:
     # A file counts by its content, wherever it lies.
     decides = {
         "stream": {**asdict(source), "path": ""},
         "missing": missing,
         "delay": delay,
+        "late": late,
         "seed": seed,
         "method": method.name,
         "settings": method.settings,

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from dtgol_core.baselines import BASELINES, CONTROLS, Baseline
+from dtgol_core.baselines.naive import Naive
 from dtgol_core.config import AblateConfig, Config, preset
 from dtgol_core.learner import Learner
 from pipeline.backtest import OnlineLearner
@@ -45,8 +46,6 @@ class Method:
     settings: str = ""
     """What else decides its results: the digest of its configuration."""
     reconstructed: bool = False
-    seeds: int = 1000
-    """At most so many: a slow method is run on fewer."""
 
     @property
     def marked(self) -> str:
@@ -62,6 +61,10 @@ def all_methods() -> dict[str, Method]:
     for part, title in ABLATIONS.items():
         config = replace(Config(), ablate=replace(AblateConfig(), **{part: True}))
         methods.append(_ours(f"no-{part.replace('_', '-')}", title, "ablation", config))
+    still = replace(Config(), tracks=replace(Config().tracks, rehearsal_rate=0.0))
+    methods.append(_ours("no-rehearsal", "w/o rehearsal", "ablation", still))
+    constant = replace(still, tracks=replace(still.tracks, rate=0.1, rate_floor=0.1))
+    methods.append(_baseline("naive-constant", Naive, constant, "naive, constant rate"))
     methods += [_baseline(name, kind) for name, kind in CONTROLS.items()]
     methods += _peers()
     return {method.name: method for method in methods}
@@ -97,13 +100,18 @@ def _as_printed() -> Method:
     )
 
 
-def _baseline(name: str, kind: type[Baseline]) -> Method:
-    def make(seed: int, delay: int) -> OnlineLearner:
-        return kind(Config(), np.random.default_rng(seed))
+def _baseline(
+    name: str, kind: type[Baseline], config: Config | None = None, title: str = ""
+) -> Method:
+    settings = config or Config()
 
-    group: Group = "naive" if name == "naive" else "control" if name in CONTROLS else "paper"
-    digest = Config().digest()
-    return Method(name, kind.title, group, kind.__module__, make, digest, kind.reconstructed)
+    def make(seed: int, delay: int) -> OnlineLearner:
+        return kind(settings, np.random.default_rng(seed))
+
+    group: Group = "control" if config or name in CONTROLS else "paper"
+    group = "naive" if name == "naive" else group
+    module, digest = kind.__module__, settings.digest()
+    return Method(name, title or kind.title, group, module, make, digest, kind.reconstructed)
 
 
 def _peers() -> list[Method]:
@@ -118,6 +126,4 @@ def _peers() -> list[Method]:
         ("river-hat", "River HAT", lambda seed, delay: river.adaptive_tree(seed)),
         ("river-arf", "River ARF", lambda seed, delay: river.adaptive_forest(seed)),
     ]
-    peers += [Method(name, title, "peer", module, make) for name, title, make in makers]
-    # The forest alone takes as long as all others together: two seeds are enough to place it.
-    return [replace(peer, seeds=2) if peer.name == "river-arf" else peer for peer in peers]
+    return peers + [Method(name, title, "peer", module, make) for name, title, make in makers]

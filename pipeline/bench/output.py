@@ -31,7 +31,7 @@ def write(
     figures = _figures(tally, methods)
     for name, text in figures.items():
         (folder / name).write_text(text, encoding="utf-8")
-    heading = [*_heading(tally, command), *(f"![{name}]({name})" for name in figures), ""]
+    heading = [*_heading(tally, methods, command), *(f"![{name}]({name})" for name in figures), ""]
     report = Report(tally, methods).text(heading)
     (folder / "benchmark.md").write_text(report, encoding="utf-8")
     _write_runs(folder / "runs.csv", outcomes)
@@ -60,12 +60,18 @@ def as_json(tally: Tally, methods: Sequence[Method]) -> dict[str, Any]:
     }
 
 
-def _heading(tally: Tally, command: str) -> list[str]:
-    seeds = len({job.seed for job in tally.outcomes})
+def _heading(tally: Tally, methods: Sequence[Method], command: str) -> list[str]:
+    seeds = {
+        method: len({job.seed for job in tally.outcomes if job.method == method.name})
+        for method in methods
+    }
+    most = max(seeds.values())
+    fewer = [f"{method.title} {n}" for method, n in seeds.items() if n < most]
     return [
         "# Benchmark",
         "",
-        f"`{command}`, {len(tally.streams)} streams, {seeds} seeds. Python "
+        f"`{command}`, {len(tally.streams)} streams, {most} seeds"
+        f"{' (fewer: ' + ', '.join(fewer) + ')' if fewer else ''}. Python "
         f"{platform.python_version()}, {', '.join(_versions())}, {platform.machine()}.",
         "",
     ]

@@ -12,6 +12,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
+
+from dtgol_core.streams import label_delays
 from pipeline.backtest import run_backtest
 from pipeline.bench.jobs import Job
 from pipeline.bench.methods import choose
@@ -88,8 +91,17 @@ def run(job: Job) -> Outcome:
     if method.name not in _warm:
         run_backtest(rows[:WARM_UP_ROWS], method.make(0, 16), 16)
         _warm.add(method.name)
-    result = run_backtest(rows, method.make(job.seed, job.delay), job.delay)
+    result = run_backtest(rows, method.make(job.seed, job.delay), _delays(job, len(rows)))
     return judge(result, job.delay, job.source.change)
+
+
+def _delays(job: Job, rows: int) -> int | list[int]:
+    """One delay, or one for each row; every method meets the same ones."""
+    if job.late == "fixed":
+        return job.delay
+    generator = np.random.default_rng([job.seed, job.delay])
+    drawn: list[int] = label_delays(rows, job.delay, job.late, generator).tolist()
+    return drawn
 
 
 def _run_in_processes(
@@ -111,6 +123,17 @@ def _run_in_processes(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def whole_seeds(jobs: Sequence[Job], store: Store) -> dict[Job, Outcome]:
+    """What is there already, without half a seed of any method: means would not compare."""
+    found = {job: store.find(job) for job in jobs}
+    halves = {(job.method, job.seed) for job, outcome in found.items() if outcome is None}
+    return {
+        job: outcome
+        for job, outcome in found.items()
+        if outcome is not None and (job.method, job.seed) not in halves
+    }
 
 
 def remaining_records(jobs: Sequence[Job], store: Store) -> int:

@@ -30,6 +30,15 @@ COMMANDS = {
     "doctor": Entry("pipeline.cli.doctor:doctor", "Look for what is wrong with a cluster."),
     "play": Entry("pipeline.cli.play:play", "Send a demo story to a cluster, round after round."),
     "produce": Entry("pipeline.cli.produce:produce", "Send a file as features and late labels."),
+    "snapshot": Entry(
+        "pipeline.cli.snapshot:snapshot", "What learners know, and where it is kept."
+    ),
+    "journal": Entry(
+        "pipeline.cli.journal:journal", "Replay the journal; decide about a parked record."
+    ),
+    "dead-letters": Entry(
+        "pipeline.cli.dead_letters:dead_letters", "List refused records, and send them back."
+    ),
     "watch": Entry("pipeline.cli.watch:watch", "A live table of streams and their scores."),
     "bench": Entry(
         "pipeline.cli.bench:bench",

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from pipeline.cli import BadInput
 from pipeline.cli.progress import progress
 
 if TYPE_CHECKING:
+    from dtgol_core.streams import Delays
     from pipeline.bench.jobs import Protocol
 
 DRIFT_ROWS, DRIFT_DELAY = 10_000, 500
@@ -36,18 +38,28 @@ SEEDS = 5
     show_default=True,
     help="Folder for tables and figures; finished runs are kept in it too.",
 )
+@click.option(
+    "--delays",
+    type=click.Choice(["fixed", "uniform", "geometric"]),
+    default="fixed",
+    show_default=True,
+    help="All labels equally late, or by chance with the same mean.",
+)
 @click.option("--seeds", type=click.IntRange(min=1), help=f"Default {SEEDS}, quick {QUICK_SEEDS}.")
 @click.option("--methods", default="", metavar="NAME,...", help="Only these; default all.")
 @click.option("--processes", type=click.IntRange(min=1), help="Default: one per core.")
+@click.option("--no-run", is_flag=True, help="Only the tables of the whole seeds that are there.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON on stdout.")
 def bench(
     quick: bool,
     data: Path | None,
     large: bool,
     out: Path,
+    delays: "Delays",
     seeds: int | None,
     methods: str,
     processes: int | None,
+    no_run: bool,
     as_json: bool,
 ) -> None:
     """Run all methods on the same streams, masks and delays, and say which is best.
@@ -58,12 +70,12 @@ def bench(
     from pipeline.bench import output
     from pipeline.bench.jobs import plan
     from pipeline.bench.methods import MethodError, choose
-    from pipeline.bench.run import Store, remaining_records, run_all
+    from pipeline.bench.run import Store, remaining_records, run_all, whole_seeds
     from pipeline.files.records import RecordsError
 
     try:
         chosen = choose(filter(None, (name.strip() for name in methods.split(","))))
-        protocol = _protocol(quick, data, large, seeds)
+        protocol = replace(_protocol(quick, data, large, seeds), late=delays)
     except (MethodError, RecordsError) as error:
         raise BadInput(str(error)) from None
     jobs = plan(protocol, chosen)
@@ -71,9 +83,17 @@ def bench(
         store = Store(out / "runs")
     except OSError as error:
         raise BadInput(f"cannot write to {out}: {error.strerror}") from None
-    left = remaining_records(jobs, store)
-    with progress(left, "records") as update:
-        outcomes = run_all(jobs, store, processes or _cores(), update)
+    if no_run:
+        outcomes = whole_seeds(jobs, store)
+        there = {job.method for job in outcomes}
+        chosen = [method for method in chosen if method.name in there]
+        if not chosen:
+            raise BadInput(
+                f"there is no whole seed of any method in {out}: run it without --no-run"
+            )
+    else:
+        with progress(remaining_records(jobs, store), "records") as update:
+            outcomes = run_all(jobs, store, processes or _cores(), update)
     tally = output.write(out, outcomes, chosen, _command())
     if as_json:
         click.echo(json.dumps(output.as_json(tally, chosen)))

@@ -4,7 +4,8 @@ They go through the settings, so the environment, the file and the security sett
 they do for the worker; ``--bootstrap`` and ``--prefix`` are short for two of them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -102,3 +103,19 @@ def open_target(
         return Target(settings, security.librdkafka(), tls)
     except ConfigError as error:
         raise BadInput(str(error)) from None
+
+
+@contextmanager
+def asking() -> Iterator[None]:
+    """What the cluster or the snapshot store refuses is one sentence and exit code 2."""
+    from confluent_kafka import KafkaException
+
+    from pipeline.client.sending import ClusterError
+    from pipeline.snapshots import RefusalError, StoreError
+
+    try:
+        yield
+    except (RefusalError, ClusterError, StoreError) as error:
+        raise BadInput(str(error)) from None
+    except KafkaException as error:
+        raise BadInput(f"the cluster did not do as it was asked: {error.args[0].str()}") from None

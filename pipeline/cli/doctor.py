@@ -39,6 +39,8 @@ def doctor(target: Target, samples: int, probe: bool, as_json: bool) -> None:
         target.groups,
         target.prompt,
         target.settings.snapshots.every_records,
+        target.settings.group("worker"),
+        target.settings.worker.journal_ahead_max,
         target.tls,
     )
     findings = []

@@ -5,13 +5,15 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaException, Message
 
 from pipeline.client.sending import CONNECT_S, ClusterError
 from pipeline.client.tail import Tail, open_consumer
 from pipeline.doctor import clocks, keys, versions
 from pipeline.doctor.findings import Finding, fine, note, problem
 from pipeline.lag import Lag, group_lag
+from pipeline.parked import JournalPartition
+from pipeline.snapshots import RefusalError
 from pipeline.topics_admin import AdminError, connect, inspect
 from topics.catalog import CATALOG, partition_mismatch, topic_name, wishes
 
@@ -31,6 +33,9 @@ class Patient:
     prompt: Container[tuple[str, str]]
     """Groups and topics whose commits do not wait for a snapshot."""
     snapshot_records: int
+    worker_group: str
+    ahead_max: int
+    """How far the sequencer may be ahead of its learner: where a parked record is looked for."""
     tls: ssl.SSLContext | None = None
 
 
@@ -55,6 +60,7 @@ def examine(patient: Patient, samples: int, probe: bool) -> Iterator[Finding]:
     if "features" in there and not missing:
         yield from _settings(patient, there["features"])
     yield from _sampled(patient, there, samples, probe)
+    yield from _parked(patient, there.get("journal", 0))
     for group, topics in patient.groups.items():
         for lag in group_lag(patient.client, group, topics):
             if (group, lag.topic) in patient.prompt:
@@ -132,6 +138,31 @@ def _sampled(
         ]
         yield clocks.judge_broker(stamps, clocks.now_ms())
     yield clocks.judge_producers(read.get("journal", []))
+
+
+def _parked(patient: Patient, partitions: int) -> Iterator[Finding]:
+    """Partitions that wait for an operator's decision; their notes are in the journal."""
+    check = "parked partitions"
+    journal, found = topic_name(patient.prefix, "journal"), False
+    for number in range(partitions):
+        place = JournalPartition(patient.client, journal, patient.worker_group, number)
+        try:
+            parked = place.parked(2 * patient.ahead_max + BEHIND_MAX)
+        except (KafkaException, RefusalError) as error:
+            yield note(check, f"partition {number} could not be asked: {error}")
+            continue
+        if parked is not None:
+            found = True
+            said = (
+                f"partition {number} stands at journal offset {parked.offset}: "
+                f"{parked.crashes} crashes, {parked.error} at {parked.place}"
+            )
+            advice = (
+                f"run: dtgol journal skip --partition {number} --offset {parked.offset} --note WHY"
+            )
+            yield problem(check, said, advice)
+    if partitions and not found:
+        yield fine(check, "none")
 
 
 def _lag(lag: Lag, most: int, unit: str) -> Iterator[Finding]:

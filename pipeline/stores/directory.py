@@ -52,6 +52,13 @@ class DirectoryStore:
         except OSError as error:
             raise StoreError(f"cannot tidy snapshots in {folder}: {error.strerror}") from error
 
+    def written_ms(self, partition: int, name: str) -> int | None:
+        """The file's own time."""
+        try:
+            return (self._folder(partition) / name).stat().st_mtime_ns // 1_000_000
+        except OSError:
+            return None
+
     def _sweep(self, partition: int) -> None:
         """Before the first write. A zombie may still be at it: its write fails and is repeated."""
         if partition not in self._swept:

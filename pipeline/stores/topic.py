@@ -34,6 +34,7 @@ class TopicStore:
         self._room = room + "."
         self._durable_s = durable_s
         self._parts: dict[tuple[int, str], int] = {}
+        self._written_ms: dict[tuple[int, str], int] = {}
         self._producer = Producer(
             {
                 **self._client,
@@ -71,6 +72,8 @@ class TopicStore:
         if chunk.name.startswith(self._room):
             assert isinstance(value, bytes)
             newest[key] = chunk, value
+            stamp = message.timestamp()[1]
+            self._written_ms[message.partition() or 0, chunk.name] = stamp
 
     def _join(
         self, partition: int, newest: Mapping[bytes, tuple[Chunk, bytes]]
@@ -83,6 +86,10 @@ class TopicStore:
             name.removeprefix(self._room): b"".join(parts[part] for part in sorted(parts))
             for name, parts in found.items()
         }
+
+    def written_ms(self, partition: int, name: str) -> int | None:
+        """The time of the object's last chunk, by its writer's clock."""
+        return self._written_ms.get((partition, self._room + name))
 
     def write(self, partition: int, objects: Mapping[str, bytes]) -> None:
         """Produce all chunks; every one is acknowledged on return."""

@@ -336,9 +336,12 @@ class TracksRoom:
 
     def change(self, k: int) -> Handed:
         given = vector(k, self.width)
-        self.tracks.learn(given, k % 2)
+        self.tracks.learn(given, k % 2, k + 1)
         assert given.tobytes() == vector(k, self.width).tobytes()
-        return [given]
+        verified = np.stack([vector(k + j, self.width) for j in range(3)])
+        label, steps = np.array([1, -1, 0], dtype=np.int8), np.arange(3)
+        self.tracks.rehearse(verified, label, steps)
+        return [given, verified, steps]
 
     def look(self) -> object:
         vectors = np.stack([vector(k, self.width) for k in range(4)])
@@ -363,7 +366,10 @@ class TracksRoom:
         return room
 
     def too_large(self) -> object:
-        return self.tracks.weights.shape != (self.width + 1,)
+        return any(
+            weights.shape != (self.width + 1,)
+            for weights in (self.tracks.weights, self.tracks.anchor)
+        )
 
 
 class EnsembleRoom:

@@ -35,6 +35,7 @@ PATIENCE: dict[str, object] = {
 }
 SEEDS, SEEDS_LONG = (1,), (11, 12, 13, 14)
 ROWS: pytest.StashKey[list[Row]] = pytest.StashKey()
+FIGURES: pytest.StashKey[list[str]] = pytest.StashKey()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -66,6 +67,10 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    figures = config.stash.get(FIGURES, [])
+    if figures:
+        terminalreporter.section("load")
+        terminalreporter.write_line("\n".join(figures))
     rows = config.stash.get(ROWS, [])
     if not rows:
         return

@@ -24,8 +24,8 @@ from confluent_kafka import Message
 from dtgol_core.learner import Learner
 from dtgol_core.state import Snapshot, SnapshotError
 from dtgol_core.state import digest as state_digest
-from pipeline.agents.learner import journal_record
 from pipeline.cluster import Cluster, look
+from pipeline.decisions import journal_record
 from pipeline.fold import Fold, Output, Place
 from pipeline.settings import Settings, read_settings
 from pipeline.snapshots import Shelf

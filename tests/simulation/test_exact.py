@@ -69,7 +69,19 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "without risk": {"ablate": {"risk": True}},
     "one track without copula": {"ablate": {"dual_track": True, "copula": True, "risk": True}},
     "transient sum": {"tracks": {"transient_reduction": "sum", "transient_rate": 0.03}},
-    "penalised": {"tracks": {"l2": 0.05, "rate": 0.5}},
+    "penalised": {"tracks": {"l2": 0.05, "rate": 0.5, "rehearsal_l2": 0.2}},
+    "constant rate": {"tracks": {"rate": 0.1, "rate_floor": 0.1}},
+    "rate that falls to nothing": {"tracks": {"rate": 2.0, "rate_floor": 0.0}},
+    "without rehearsal": {"tracks": {"rehearsal_rate": 0.0}},
+    "hasty rehearsal": {"tracks": {"rehearsal_rate": 3.0, "rehearsal_l2": 0.1}},
+    "one track without rehearsal": {
+        "tracks": {"rehearsal_rate": 0.0},
+        "ablate": {"dual_track": True},
+    },
+    "rehearsal without soft labels": {
+        "ablate": {"softlabels": True},
+        "tracks": {"rehearsal_rate": 0.5},
+    },
     "horizon": {"ensemble": {"horizon": 50, "beta": 0.2}},
     "eager soft labels": {
         "softlabels": {
@@ -166,6 +178,8 @@ def assert_same_rooms(fast: Watched, plain: PlainLearner, at: str) -> None:
     assert_same_vector(correlation, plain.correlation, f"{at}: correlation")
     assert_same_vector(learner.latent.weights[weights], plain.latent_weights, f"{at}: latent track")
     assert_same_vector(learner.original.weights[weights], plain.original_weights, f"{at}: original")
+    for space, anchor in zip((learner.latent, learner.original), plain.anchors(), strict=True):
+        assert_same_vector(space.anchor[weights], anchor, f"{at}: anchor")
     assert_same_vector(learner.softlabels.prototypes, plain.prototypes, f"{at}: prototypes")
     assert close(learner.ensemble.latent_risk, plain.latent_risk), at
     assert close(learner.ensemble.original_risk, plain.original_risk), at

@@ -8,6 +8,7 @@ goes to `dtgol`. Only the thread that reached the point stands still, unless it 
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import sys
 import time
@@ -23,11 +24,14 @@ prepare()  # as the entry point does, before anything imports numpy
 from pipeline import cli  # noqa: E402
 from pipeline.agents import evaluator as evaluator_agent  # noqa: E402
 from pipeline.agents import learner as learner_agent  # noqa: E402
+from pipeline.consumer import SteadyConsumer  # noqa: E402
+from pipeline.fold import Fold  # noqa: E402
+from pipeline.outbox import Outbox  # noqa: E402
 from pipeline.snapshots import Shelf  # noqa: E402
 from pipeline.stores import directory, topic  # noqa: E402
 
 LOOK_S = 0.01
-POINTS = ("blob", "manifest", "commit", "load", "replay")
+POINTS = ("blob", "manifest", "commit", "load", "replay", "fold", "fetch", "report")
 
 
 class Hold:
@@ -43,9 +47,16 @@ class Hold:
 
     def stand(self) -> None:
         """Say so, and wait: the test kills this process, or lets it go on."""
-        (self._folder / "reached").touch()
-        while not (self._folder / "release").exists():
+        self.say()
+        while not self.released:
             time.sleep(LOOK_S)
+
+    def say(self) -> None:
+        (self._folder / "reached").touch()
+
+    @property
+    def released(self) -> bool:
+        return (self._folder / "release").exists()
 
 
 def hold_blob(hold: Hold) -> None:
@@ -122,6 +133,51 @@ def hold_replay(hold: Hold) -> None:
                     hold.stand()
 
         patch.object(agent, "read_range", slow).start()
+
+
+def hold_fold(hold: Hold) -> None:
+    """A record never comes to an end; it is the event loop that stands still."""
+    apply = Fold.apply
+
+    def slow(self: Fold, record: Any) -> Any:
+        if hold.due():
+            hold.stand()
+        return apply(self, record)
+
+    Fold.apply = slow  # type: ignore[method-assign]
+
+
+def hold_fetch(hold: Hold) -> None:
+    """The consumer has brought so many batches and then no more, and does not say so."""
+    fetch: Any = SteadyConsumer._getmany
+    silent = False
+
+    async def silenced(self: SteadyConsumer, active_partitions: Any, timeout: float) -> Any:
+        nonlocal silent
+        if silent:
+            await asyncio.sleep(timeout or LOOK_S)
+            return {}
+        records = await fetch(self, active_partitions, timeout)
+        silent = bool(records) and hold.due()
+        return records
+
+    SteadyConsumer._getmany = silenced  # type: ignore[method-assign]
+
+
+def hold_report(hold: Hold) -> None:
+    """Records have been sent, and no word comes about them any more."""
+    poll = Outbox.poll
+    silent = False
+
+    def silenced(self: Outbox) -> None:
+        nonlocal silent
+        if not silent and self.waiting and hold.due():
+            silent = True
+            hold.say()
+        if not silent or hold.released:
+            poll(self)
+
+    Outbox.poll = silenced  # type: ignore[method-assign]
 
 
 def main() -> None:

@@ -468,6 +468,8 @@ class PlainLearner:
         # tracks and ensemble
         self.latent_weights: FloatArray = np.zeros(1)
         self.original_weights: FloatArray = np.zeros(1)
+        self.latent_rehearsed: FloatArray = np.zeros(1)
+        self.original_rehearsed: FloatArray = np.zeros(1)
         self.latent_risk = 0.0
         self.original_risk = 0.0
         self.labels_learnt = 0
@@ -572,22 +574,53 @@ class PlainLearner:
             self.prototypes[y] = (1 - r) * self.prototypes[y] + r * q
         self.latent_risk += cross_entropy(instance.latent_persistent, y)
         self.original_risk += cross_entropy(instance.original_persistent, y)
+        self.labels_learnt += 1
         self.latent_weights = self.persistent_step(self.latent_weights, latent, y)
         self.original_weights = self.persistent_step(self.original_weights, original, y)
-        self.labels_learnt += 1
         del self.waiting[instance.id]
         self.settle(instance.id, y)
         self.window = [other for other in self.window if other is not instance]
         self.verified = sorted([*self.verified, instance], key=lambda other: other.step)
         if len(self.verified) > self.config.graph.verified:
             self.evicted.append(self.verified.pop(0))
+        self.rehearse()
 
     def persistent_step(self, weights: FloatArray, vector: FloatArray, y: int) -> FloatArray:
-        """w ← w − η (∇CE + l2·w), the bias not penalised."""
+        """w ← w − η (∇CE + l2·w), η = max(floor, rate/√labels), the bias not penalised."""
         tracks = self.config.tracks
+        rate = tracks.rate / math.sqrt(self.labels_learnt)
         penalty = tracks.l2 * weights
         penalty[0] = 0.0
-        return weights - tracks.rate * (gradient(weights, [vector], [y]) + penalty)
+        step: FloatArray = gradient(weights, [vector], [y]) + penalty
+        return weights - max(rate, tracks.rate_floor) * step
+
+    def rehearse(self) -> None:
+        """One step on the verified set: of the rehearsing weights, or with one track of the only
+        ones; without rehearsal the anchors are the persistent weights."""
+        size = len(self.columns)
+        latent = [padded(instance.latent, size) for instance in self.verified]
+        original = [padded(instance.original, size) for instance in self.verified]
+        if self.config.ablate.dual_track:
+            self.latent_weights = self.rehearsal_step(self.latent_weights, latent)
+            self.original_weights = self.rehearsal_step(self.original_weights, original)
+        else:
+            self.latent_rehearsed = self.rehearsal_step(self.latent_rehearsed, latent)
+            self.original_rehearsed = self.rehearsal_step(self.original_rehearsed, original)
+
+    def rehearsal_step(self, weights: FloatArray, vectors: Sequence[FloatArray]) -> FloatArray:
+        """r ← r − η_R (mean ∇CE over the verified set + l2_R·r), the bias not penalised."""
+        tracks = self.config.tracks
+        truth = [float(instance.label or 0) for instance in self.verified]
+        penalty = tracks.rehearsal_l2 * weights
+        penalty[0] = 0.0
+        mean = gradient(weights, vectors, truth) / len(truth)
+        return weights - tracks.rehearsal_rate * (mean + penalty)
+
+    def anchors(self) -> tuple[FloatArray, FloatArray]:
+        """Where the transient tracks and the travelling classifier start."""
+        if self.config.ablate.dual_track or self.config.tracks.rehearsal_rate == 0:
+            return self.latent_weights, self.original_weights
+        return self.latent_rehearsed, self.original_rehearsed
 
     def settle(self, id: str, y: int | None) -> None:
         """Remember an answered (y) or expired (None) id, the newest `settled_max` of them."""
@@ -651,6 +684,8 @@ class PlainLearner:
         size = len(self.columns)
         self.latent_weights = padded(self.latent_weights, size + 1)
         self.original_weights = padded(self.original_weights, size + 1)
+        self.latent_rehearsed = padded(self.latent_rehearsed, size + 1)
+        self.original_rehearsed = padded(self.original_rehearsed, size + 1)
         correlation = np.eye(size)
         before = len(self.correlation)
         correlation[:before, :before] = self.correlation
@@ -752,7 +787,7 @@ class PlainLearner:
         nodes = self.fine_buffer()
         truth = {i.step: i.label for i in self.verified if i.label is not None}
         f, self.walk_labels = spread(
-            self.parents, nodes, truth, self.latent_weights, self.prototypes, self.config
+            self.parents, nodes, truth, self.anchors()[0], self.prototypes, self.config
         )
         self.soft_labels = {i.step: probability(f, nodes[i.step]) for i in self.window}
 
@@ -762,15 +797,14 @@ class PlainLearner:
         """The four track probabilities and the risk-weighted answer."""
         ablate, beta = self.config.ablate, self.config.ensemble.beta
         self.soft_labels, self.walk_labels = {}, {}
-        has_transient = self.labels_learnt > 0 and not ablate.softlabels
-        latent_transient, original_transient = self.latent_weights, self.original_weights
-        if has_transient:
+        latent_transient, original_transient = self.anchors()
+        if self.labels_learnt > 0 and not ablate.softlabels:
             self.make_soft_labels()
             latent_transient = self.transient_weights(
-                self.latent_weights, {i.step: i.latent for i in self.window}
+                latent_transient, {i.step: i.latent for i in self.window}
             )
             original_transient = self.transient_weights(
-                self.original_weights, {i.step: i.original for i in self.window}
+                original_transient, {i.step: i.original for i in self.window}
             )
         if ablate.dual_track:
             self.latent_weights, self.original_weights = latent_transient, original_transient
@@ -780,9 +814,7 @@ class PlainLearner:
         ot = probability(original_transient, self.original)
         alpha = self.latent_weight()
         naive = alpha * zp + (1 - alpha) * op
-        p = naive
-        if has_transient and not ablate.dual_track:
-            p = alpha * (beta * zp + (1 - beta) * zt) + (1 - alpha) * (beta * op + (1 - beta) * ot)
+        p = alpha * (beta * zp + (1 - beta) * zt) + (1 - alpha) * (beta * op + (1 - beta) * ot)
         return Forecast(
             step=self.step,
             p=p,
@@ -802,7 +834,7 @@ class PlainLearner:
     def transient_weights(
         self, weights: FloatArray, vectors: Mapping[int, FloatArray]
     ) -> FloatArray:
-        """w_T = w_P − η_T g over the soft-labelled window."""
+        """w_T = anchor − η_T g over the soft-labelled window."""
         tracks = self.config.tracks
         if not vectors:
             return weights.copy()

@@ -16,15 +16,15 @@ import orjson
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from pipeline.agents.learner import journal_record
 from pipeline.brokers import Broker
 from pipeline.brokers.process import free_ports
+from pipeline.decisions import decisions, journal_record
 from pipeline.fold import Fold, Output, Place
 from pipeline.topics_admin import apply
 from tests.support.waiting import wait_until
 from tests.support.workers import running
 from topics.catalog import CATALOG, wishes
-from topics.deadletters import DeadLetter
+from topics.deadletters import DeadLetter, is_marker
 from topics.headers import Header, read_headers
 from topics.refusals import Rejection
 
@@ -188,8 +188,10 @@ class Stage:
             *more,
         ]
 
-    def worker(self, *more: str, config: str | None = None) -> Any:
-        return self.process("worker", *more, config=config)
+    def worker(
+        self, *more: str, config: str | None = None, entry: Sequence[str] = ("pipeline",)
+    ) -> Any:
+        return self.process("worker", *more, config=config, entry=entry)
 
     def evaluator(self, *more: str) -> Any:
         return self.process("evaluator", *more)
@@ -216,6 +218,8 @@ class Stage:
     def letters(self) -> list[tuple[DeadLetter, Message]]:
         found = []
         for message in self.read("dead-letters"):
+            if is_marker(message.headers() or []):  # type: ignore[arg-type]
+                continue
             letter = read_headers(DeadLetter, message.headers() or [])  # type: ignore[arg-type]
             assert not isinstance(letter, Rejection), letter
             found.append((letter, message))
@@ -242,11 +246,12 @@ class Stage:
             by_partition[message.partition() or 0].append(message)
         for number, messages in by_partition.items():
             place = Place(journal_id, journal, number, self.topic("features"), self.topic("labels"))
-            fold = Fold(place)
-            for message in messages:
-                for output in fold.apply(journal_record(message)):
+            records = [journal_record(message) for message in messages]
+            fold = Fold(place, skips=decisions(records).skips)
+            for record in records:
+                for output in fold.apply(record):
                     if output.topic == "predictions":
-                        said[number, message.offset() or 0] = output
+                        said[number, record.offset] = output
             folds.append(fold)
         return folds, said
 

@@ -113,8 +113,8 @@ def test_why_names_features_and_no_values() -> None:
 
 
 def test_why_adds_up_to_the_log_odds_of_a_single_track() -> None:
-    """With one space and no soft labels the contributions and the bias are the whole logit."""
-    learner = taught(learner_of(ablate={"risk": True, "softlabels": True}), 100)
+    """With one space and one track the contributions and the bias are the whole logit."""
+    learner = taught(learner_of(ablate={"risk": True, "dual_track": True}), 100)
     said = observe(learner, "a", {"x": 1.0, "noise": -0.5, "still": 1}, why=10)
     logit = math.log(said.p / (1 - said.p))
     total = sum(each.log_odds for each in said.why) + float(learner.latent.weights[0])
@@ -146,6 +146,7 @@ def test_pseudo_label_changes_the_transient_prediction_and_leaves_the_persistent
     for learner in (quiet, busy):
         observe(learner, "drain", {"x": 0.0, "noise": 0.0, "still": 1})
     weights = busy.latent.weights.copy(), busy.original.weights.copy()
+    anchors = busy.latent.anchor.copy(), busy.original.anchor.copy()
     rng = np.random.default_rng(9)
     for i in range(15):
         noise = float(rng.normal())
@@ -153,6 +154,8 @@ def test_pseudo_label_changes_the_transient_prediction_and_leaves_the_persistent
     said = observe(busy, "asked", {"x": 1.0, "noise": 0.3, "still": 1})
     assert busy.latent.weights.tobytes() == weights[0].tobytes()
     assert busy.original.weights.tobytes() == weights[1].tobytes()
+    assert busy.latent.anchor.tobytes() == anchors[0].tobytes()
+    assert busy.original.anchor.tobytes() == anchors[1].tobytes()
     assert busy.labels_learnt == quiet.labels_learnt
     assert abs(said.latent_transient - said.latent_persistent) > 1e-4
     assert abs(said.original_transient - said.original_persistent) > 1e-4
@@ -203,8 +206,9 @@ def test_what_is_learnt_is_what_was_predicted_from() -> None:
     )
     logit = weights[0] + weights[1:] @ latent
     residual = 1 / (1 + math.exp(-logit))
+    rate = 1 / math.sqrt(learner.labels_learnt)
     np.testing.assert_allclose(
-        learner.latent.weights, weights - 0.1 * residual * np.array([1.0, *latent])
+        learner.latent.weights, weights - rate * residual * np.array([1.0, *latent])
     )
 
 
@@ -244,12 +248,23 @@ def test_without_correlation_a_missing_value_is_the_centre() -> None:
     assert learner.copula.correlation.tolist() == np.eye(3).tolist()
 
 
-def test_without_soft_labels_there_is_only_the_naive_answer() -> None:
-    learner = taught(learner_of(ablate={"softlabels": True}))
+def test_without_soft_labels_and_rehearsal_there_is_only_the_naive_answer() -> None:
+    learner = taught(learner_of(ablate={"softlabels": True}, tracks={"rehearsal_rate": 0}))
     said = observe(learner, "a", {"x": 1.0})
     assert said.p == pytest.approx(said.naive, abs=1e-15)
     assert said.latent_transient == said.latent_persistent
     assert learner.graph.size == 0
+
+
+def test_without_soft_labels_the_transient_answer_is_that_of_the_rehearsed_weights() -> None:
+    learner = taught(learner_of(ablate={"softlabels": True}))
+    said = observe(learner, "a", {"x": 1.0})
+    step = Watched(learner.config)
+    step.learner = learner
+    latent, _ = step.vectors(said.step)
+    logit = learner.latent.anchor[0] + learner.latent.anchor[1:] @ latent
+    assert said.latent_transient == pytest.approx(1 / (1 + math.exp(-logit)))
+    assert said.latent_transient != said.latent_persistent
 
 
 def test_one_track_takes_both_kinds_of_updates() -> None:

@@ -106,6 +106,21 @@ def test_the_label_of_step_t_minus_l_is_given_before_t_is_observed() -> None:
     assert result.labels == {"queued": 2}
 
 
+def test_labels_may_overtake_each_other() -> None:
+    learner = FakeLearner()
+    rows = [Row(number, {"p": 0.9}, 1) for number in range(4)]
+    run_backtest(rows, learner, delay_steps=[3, 1, 1, 9])
+    assert learner.calls == [
+        ("observe", "0"),
+        ("observe", "1"),
+        ("learn 1", "1"),
+        ("observe", "2"),
+        ("learn 1", "0"),
+        ("learn 1", "2"),
+        ("observe", "3"),
+    ]
+
+
 def test_refused_records_take_no_step_and_are_not_scored() -> None:
     learner = FakeLearner()
     rows = [Row(0, {"p": 0.9}, 1), Row(1, {"bad": True}, 0), Row(2, {"p": 0.9}, 1)]
@@ -140,6 +155,8 @@ def test_scores_can_start_after_the_first_labels() -> None:
 def test_a_label_cannot_come_before_its_prediction() -> None:
     with pytest.raises(ValueError, match="delay_steps must be >= 1"):
         run_backtest([], FakeLearner(), delay_steps=0)
+    with pytest.raises(ValueError, match="delay_steps must be >= 1"):
+        run_backtest([Row(0, {}, 1), Row(1, {}, 1)], FakeLearner(), delay_steps=[1, 0])
     assert run_backtest([], FakeLearner(), delay_steps=1).us_per_record is None
 
 

@@ -14,7 +14,7 @@ from pipeline.bench.figures import critical_difference, curves
 from pipeline.bench.jobs import Job, Protocol, code_digest, plan
 from pipeline.bench.methods import MethodError, all_methods, choose
 from pipeline.bench.peers import LastLabel
-from pipeline.bench.run import Store, run, run_all
+from pipeline.bench.run import Store, _delays, run, run_all, whole_seeds
 from pipeline.bench.scores import BlindZone, Outcome, blind_zone, moving_accuracy
 from pipeline.bench.sources import Source, alphabetical, files, generated, rows_of
 from pipeline.bench.stats import nemenyi, rank
@@ -123,10 +123,24 @@ def test_every_method_runs_and_gives_the_same_again(name: str) -> None:
     assert once.blind is not None
 
 
-def test_ablating_soft_labels_is_naive() -> None:
-    jobs = plan(small(), choose(["naive", "no-softlabels"]))
-    naive, ablated = (replace(run(each), us_per_record=None) for each in jobs)
-    assert naive == ablated
+def test_an_ablation_is_not_the_whole_and_not_another() -> None:
+    names = [name for name, method in all_methods().items() if method.group == "ablation"]
+    names.remove("no-marginals")  # the same where nothing is missing, as here
+    jobs = plan(small(), choose(["dt-gol", "naive", *names]))
+    said = {each.method: run(each).log_loss for each in jobs}
+    assert len(set(said.values())) == len(said)
+
+
+def test_random_delays_are_the_same_for_every_method_and_have_their_own_key() -> None:
+    fixed = plan(small(), choose(["naive", "fobos"]))
+    drawn = plan(replace(small(), late="geometric"), choose(["naive", "fobos"]))
+    assert not {each.key for each in fixed} & {each.key for each in drawn}
+    assert _delays(fixed[0], 200) == 20
+    delays = _delays(drawn[0], 200)
+    assert delays == _delays(drawn[1], 200)
+    assert isinstance(delays, list)
+    assert len(set(delays)) > 20
+    assert run(drawn[0]).cer != run(fixed[0]).cer
 
 
 def test_the_last_label_is_the_last_that_has_arrived() -> None:
@@ -154,6 +168,25 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
     assert told == [200, 400]
     assert {each: everything[each] for each in jobs[:2]} == first
     assert run_all(jobs, store, processes=1) == everything
+
+
+def test_tables_can_be_written_of_what_is_there(tmp_path: Path) -> None:
+    """Two seeds of one method, half a seed of another: the half is left out and it is said."""
+    jobs = plan(small(seeds=2), choose(["naive", "fobos"]))
+    whole = [each for each in jobs if each.method == "naive" or each.seed == 0]
+    run_all(whole, Store(tmp_path / "runs"), processes=1)
+    assert set(whole_seeds(jobs, Store(tmp_path / "runs"))) == set(whole)
+    two = Protocol((), (Source("sea", 200, change=100), Source("rbf", 200, change=100)), 20, 1)
+    partly = plan(two, choose(["naive"]))
+    assert not whole_seeds(partly, Store(tmp_path / "runs"))
+    arguments = ("--quick", "--out", tmp_path, "--methods", "naive,fobos", "--no-run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipeline.cli.bench._protocol", lambda *_: small(seeds=2))
+        assert call(*arguments).exit_code == 0
+        assert "2 seeds (fewer: FOBOS 1)" in (tmp_path / "benchmark.md").read_text()
+        nothing = call("--quick", "--out", tmp_path / "empty", "--methods", "naive", "--no-run")
+    assert nothing.exit_code == 2
+    assert "there is no whole seed of any method" in nothing.stderr
 
 
 def test_processes_give_the_same_numbers(tmp_path: Path) -> None:

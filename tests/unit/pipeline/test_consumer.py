@@ -7,9 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiokafka.structs import TopicPartition
 from faust.types import TP
 
-from pipeline.consumer import SteadyConsumer, SteadyThread
+from pipeline.consumer import SteadyConsumer, SteadyThread, watch_resets
 from pipeline.faustapp import lost_before
 from pipeline.isolation import CommittedConsumer, CommittedThread
 
@@ -20,7 +21,8 @@ AT = TP("features", 0)
 def consumer(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A consumer whose fetches are a list; nothing else of it is used."""
     made: Any = object.__new__(SteadyConsumer)
-    made._last_fetched, made._before = {}, {}
+    made._last_fetched, made._before, made.out_of_range = {}, {}, {}
+    made.app = SimpleNamespace()
     batches: list[list[int]] = []
 
     async def fetch(*_: Any) -> Any:
@@ -73,6 +75,37 @@ def test_the_book_holds_gaps_only(consumer: Any) -> None:
     consumer.play(*range(10, 1_000))
     consumer.play(*range(1_000, 2_000))
     assert consumer._before == {AT: {10: -1}}
+
+
+def test_a_reset_is_told_before_the_records_behind_it_go_on(consumer: Any) -> None:
+    told: list[Any] = []
+
+    async def hear(place: TP, offset: int) -> None:
+        told.append((place, offset, dict(consumer._last_fetched)))
+
+    consumer.app.on_out_of_range = hear
+    consumer.play(4, 5)
+    consumer.out_of_range[AT] = 6
+    consumer.play(30, 31)
+    assert told == [(AT, 6, {AT: 5})]
+    assert not consumer.out_of_range
+
+
+def test_only_a_fetch_that_was_out_of_range_is_noted() -> None:
+    """aiokafka resets the position inside the fetch; the wrapper looks right behind it."""
+    noted: dict[TP, int] = {}
+    states = {0: SimpleNamespace(awaiting_reset=False), 1: SimpleNamespace(awaiting_reset=True)}
+    places = {TopicPartition("features", 0), TopicPartition("features", 1)}
+    assignment = SimpleNamespace(tps=places, state_value=lambda place: states[place.partition])
+
+    async def fetch(*_: Any) -> bool:
+        return True
+
+    fetcher: Any = SimpleNamespace(_proc_fetch_request=fetch)
+    watch_resets(fetcher, noted.__setitem__)
+    request = SimpleNamespace(topics=[("features", [(0, 10, 1), (1, 20, 1), (2, 30, 1)])])
+    assert asyncio.run(fetcher._proc_fetch_request(assignment, 1, request)) is True
+    assert noted == {TP("features", 1): 20}
 
 
 def test_a_partition_of_which_nothing_is_committed_is_begun_again(

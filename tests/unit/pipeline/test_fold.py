@@ -11,6 +11,7 @@ import pytest
 from dtgol_core.config import Config
 from pipeline.fold import Fold, JournalRecord
 from pipeline.rules import Rules
+from pipeline.streamstate import Held
 from tests.support.journal import PLACE, START_MS, Journal, fold_all, letters, predictions
 from topics.codec import read_prediction
 from topics.headers import write_headers
@@ -125,6 +126,32 @@ def test_more_early_labels_than_allowed_give_up_the_oldest() -> None:
     ((letter, _),) = letters(outputs)
     assert (letter.reason, letter.offset) == ("label-orphan", 0)
     assert list(fold.streams["default"].held) == ["second"]
+
+
+def test_more_bytes_of_early_labels_than_allowed_give_up_the_oldest() -> None:
+    journal = Journal()
+    for id in ("first", "second", "third"):
+        journal.label(id, 1)
+    size = Held(0, journal.records[0].key or b"", journal.records[0].value or b"", ()).size
+    fold = Fold(PLACE, rules(held_bytes_max=3 * size))
+    _, outputs = fold_all(journal.records, fold)
+    ((letter, _),) = letters(outputs)
+    assert (letter.reason, letter.offset) == ("label-orphan", 0)
+    stream = fold.streams["default"]
+    assert list(stream.held) == ["second", "third"]
+    assert stream.learner.delay.held == 2
+    assert stream.held_bytes == sum(label.size for label in stream.held.values()) <= 3 * size
+    again = Fold.restore(PLACE, *fold.snapshot())
+    assert again.streams["default"].held_bytes == stream.held_bytes
+    journal.features("second", {"v": 1})
+    fold.apply(journal.records[-1])
+    assert stream.held_bytes == stream.held["third"].size
+
+
+def test_rules_of_before_there_was_a_bound_in_bytes_have_none() -> None:
+    mapping = Rules().as_mapping()
+    del mapping["held_bytes_max"]
+    assert Rules.read(mapping).held_bytes_max is None
 
 
 def test_without_room_for_early_labels_each_is_a_dead_letter_at_once() -> None:

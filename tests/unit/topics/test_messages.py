@@ -23,11 +23,22 @@ from topics.codec import (
     write_prediction,
     write_score,
 )
-from topics.deadletters import DeadLetter
+from topics.deadletters import DeadLetter, Redriven, is_marker
 from topics.features import Features, Value
 from topics.generate import FOLDER, HEADERS, PAYLOADS, schema_files
 from topics.headers import read_headers, write_headers
-from topics.journal import ConfigChange, Kind, Reset, Skip, Source, read_control, write_control
+from topics.journal import (
+    ConfigChange,
+    Control,
+    Crash,
+    Kind,
+    Reset,
+    Retry,
+    Skip,
+    Source,
+    read_control,
+    write_control,
+)
 from topics.labels import Label
 from topics.predictions import Contribution, Identity, Prediction
 from topics.refusals import Reason, Rejection
@@ -46,7 +57,9 @@ READ: dict[str, Callable[[bytes], Any]] = {
     "scores": read_score,
     "journal-config": lambda data: read_control(data, [("dtgol-kind", b"config")]),
     "journal-reset": lambda data: read_control(data, [("dtgol-kind", b"reset")]),
+    "journal-crash": lambda data: read_control(data, [("dtgol-kind", b"crash")]),
     "journal-skip": lambda data: read_control(data, [("dtgol-kind", b"skip")]),
+    "journal-retry": lambda data: read_control(data, [("dtgol-kind", b"retry")]),
 }
 WRITE: dict[str, Callable[[Any], bytes]] = {
     "features": write_features,
@@ -55,7 +68,9 @@ WRITE: dict[str, Callable[[Any], bytes]] = {
     "scores": write_score,
     "journal-config": lambda control: write_control(control)[0],
     "journal-reset": lambda control: write_control(control)[0],
+    "journal-crash": lambda control: write_control(control)[0],
     "journal-skip": lambda control: write_control(control)[0],
+    "journal-retry": lambda control: write_control(control)[0],
 }
 shares = st.floats(0, 1)
 counts = st.integers(0, 2**53)
@@ -172,8 +187,13 @@ def test_prediction_written_is_read_back(prediction: Prediction) -> None:
     assert read_prediction(write_prediction(prediction)) == prediction
 
 
-@given(st.builds(Skip, counts, st.text()) | st.builds(Reset, st.none() | st.text(), st.text()))
-def test_control_written_is_read_back(control: Skip | Reset) -> None:
+@given(
+    st.builds(Skip, counts, st.text())
+    | st.builds(Retry, counts, st.text())
+    | st.builds(Crash, counts, st.text(), st.text())
+    | st.builds(Reset, st.none() | st.text(), st.text())
+)
+def test_control_written_is_read_back(control: Control) -> None:
     value, headers = write_control(control)
     assert read_control(value, headers) == control
 
@@ -195,6 +215,7 @@ header_messages = (
     | st.builds(
         DeadLetter, texts, counts, counts, texts, texts.filter(lambda text: len(text) < 512)
     )
+    | st.builds(Redriven, texts, counts, counts, st.just("2/88"))
     | st.builds(
         Chunk,
         version=st.just(1),
@@ -210,6 +231,11 @@ header_messages = (
 @given(header_messages)
 def test_headers_written_are_read_back(message: object) -> None:
     assert read_headers(type(message), write_headers(message)) == message
+
+
+@given(header_messages)
+def test_only_a_marker_is_taken_for_one(message: object) -> None:
+    assert is_marker(write_headers(message)) is isinstance(message, Redriven)
 
 
 @given(near_records)

@@ -1,0 +1,388 @@
+"""`snapshot`, `journal replay` and `dead-letters` as an operator runs them, on real Kafka."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from pipeline.brokers import Broker
+from pipeline.letters import FencedError, Redrive, Topic, read_letters
+from tests.broker.test_commands import dtgol
+from tests.support.stage import Process, Stage
+from tests.support.waiting import wait_until
+
+DESCRIBED = """
+[streams.ward.features.age]
+kind = "continuous"
+low = 0
+high = 130
+[streams.ward.features.unit]
+kind = "nominal"
+levels = ["icu", "er"]
+"""
+
+
+def run(stage: Stage, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return dtgol(stage.broker, stage.prefix, *arguments)
+
+
+def said(stage: Stage, *arguments: str, code: int = 0) -> dict[str, Any]:
+    """What a command says to a program."""
+    done = run(stage, *arguments, "--json")
+    assert done.returncode == code, done.stderr + done.stdout
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def send(stage: Stage, start: int, count: int) -> set[str]:
+    for number in range(start, start + count):
+        x = {"age": 20 + number * 0.5, "unit": ["icu", "er", "secret ward"][number % 3], "ok": True}
+        stage.features(f"a{number}", x, stream="ward")
+        if number >= 5:
+            stage.label(f"a{number - 5}", number % 2, stream="ward")
+    stage.flush()
+    return {f"a{number}" for number in range(start, start + count)}
+
+
+def settled(stage: Stage, worker: Process) -> None:
+    """Until all that was sent is folded, and kept in snapshots."""
+
+    def look() -> bool:
+        found = list(worker.status()["partitions"].values())
+        folded = sum(each.get("counts", {}).get("records/copy", 0) for each in found)
+        kept = all(each["snapshot_offset"] == each["next_offset"] for each in found)
+        return folded == stage.sent and kept
+
+    wait_until(look, "snapshots of everything", 90, worker.alive)
+
+
+@pytest.mark.parametrize("store", ["topic", "directory"])
+def test_a_learner_is_inspected_and_nothing_of_its_records_is_shown(
+    real_broker: Broker, prefix: str, tmp_path: Path, store: str
+) -> None:
+    stage = Stage(real_broker, prefix, tmp_path, partitions=1, config=DESCRIBED)
+    kept = [f"--set=snapshots.store={store}", f"--set=snapshots.directory={tmp_path / 'kept'}"]
+    nothing = run(stage, "snapshot", "inspect", *kept)
+    assert nothing.returncode == 2
+    assert "no whole snapshot" in nothing.stderr
+    with stage.worker(*kept) as worker:
+        stage.await_answers(send(stage, 0, 35), worker)
+        settled(stage, worker)
+        stage.await_answers(send(stage, 35, 5), worker)
+        settled(stage, worker)
+        status = worker.status()
+    (newest, *_) = listed = said(stage, "snapshot", "list", *kept)["snapshots"]
+    assert {each["whole"] for each in listed} == {True}
+    assert [each["next_offset"] for each in listed] == sorted(
+        (each["next_offset"] for each in listed), reverse=True
+    )
+    assert newest["fingerprint"] == status["fingerprint"]
+    assert 0 <= newest["age_s"] < 600
+    assert newest["size"] > 1000
+    (partition,) = said(stage, "snapshot", "inspect", *kept)["partitions"]
+    assert partition["next_offset"] == newest["next_offset"]
+    assert partition["rules"] == status["rules"]
+    (ward,) = partition["streams"]
+    ((fold,), _) = stage.offline()
+    learner = fold.streams["ward"].learner
+    assert (ward["stream"], ward["step"]) == ("ward", learner.step) == ("ward", 40)
+    assert ward["labels_learnt"] == learner.labels_learnt >= 30
+    assert (ward["pending"], ward["held_labels"]) == (learner.pending, 0)
+    assert list(ward["weights"]["latent"].values()) == learner.latent.weights.tolist()
+    assert ward["correlation"] == learner.copula.correlation.tolist()
+    features = {each["feature"]: each for each in ward["features"]}
+    assert features["age"]["bounds"] == [0, 130]
+    assert (features["unit"]["levels"], features["unit"]["levels_known"]) == (["er", "icu"], 3)
+    columns = ["age", "unit=icu", "unit=er", "unit=#3", "ok"]
+    assert sorted(ward["columns"]) == sorted(columns)
+    for space in ("latent", "original"):
+        assert set(ward["weights"][space]) == {"(bias)", *columns}
+    assert len(ward["correlation"]) == len(ward["correlation"][0]) == len(columns)
+    plain = run(stage, "snapshot", "inspect", "--stream", "ward", *kept)
+    assert "strongest correlations" in plain.stdout
+    assert "secret ward" not in plain.stdout + json.dumps(partition)
+    assert "secret ward" in run(stage, "snapshot", "inspect", "--levels", *kept).stdout
+    assert run(stage, "snapshot", "inspect", "--stream", "nobody", *kept).returncode == 2
+    assert run(stage, "snapshot", "list", "--partition", "7", *kept).returncode == 2
+
+
+def test_a_damaged_snapshot_is_listed_as_one(
+    real_broker: Broker, prefix: str, tmp_path: Path
+) -> None:
+    stage = Stage(real_broker, prefix, tmp_path, partitions=1)
+    kept = ["--set=snapshots.store=directory", f"--set=snapshots.directory={tmp_path / 'kept'}"]
+    with stage.worker(*kept) as worker:
+        stage.await_answers(send(stage, 0, 20), worker)
+        settled(stage, worker)
+        stage.await_answers(send(stage, 20, 20), worker)
+        settled(stage, worker)
+        with stage.process("evaluator", *kept) as evaluator:
+            evaluator.await_ready(1)
+            wait_until(lambda: len(stage.scores()) == 35, "scores", 60, evaluator.alive)
+    folder = tmp_path / "kept" / prefix / "worker" / "0"
+    newest = max(path for path in folder.iterdir() if path.name.startswith("manifest."))
+    (blob,) = json.loads(newest.read_bytes())["streams"]["ward"]["objects"]
+    (folder / blob).write_bytes(b"rust")
+    listed = said(stage, "snapshot", "list", *kept, code=1)["snapshots"]
+    assert [each["whole"] for each in listed][:2] == [False, True]
+    assert "damaged: its checksum" in listed[0]["damage"]
+    (partition,) = said(stage, "snapshot", "inspect", *kept)["partitions"]
+    assert partition["next_offset"] == listed[1]["next_offset"]
+    scored = said(stage, "snapshot", "list", "--role", "evaluator", *kept)["snapshots"]
+    assert scored
+    assert {each["whole"] for each in scored} == {True}
+
+
+def test_a_replay_of_what_was_said_is_all_equal_also_from_a_snapshot(
+    real_broker: Broker, prefix: str, tmp_path: Path
+) -> None:
+    stage = Stage(real_broker, prefix, tmp_path, partitions=2)
+    with stage.worker() as worker:
+        worker.await_ready(2)
+        stage.await_answers(send(stage, 0, 60), worker)
+        partition = str(stage.predictions()[0]["at"]["partition"])
+        settled(stage, worker)
+        stage.await_answers(send(stage, 60, 60), worker)
+        settled(stage, worker)
+    whole = said(stage, "journal", "replay")
+    assert whole["equal"] is True
+    counted = [each["classes"] for each in whole["partitions"]]
+    assert sum(each.get("equal", 0) for each in counted) == 120
+    assert not [kind for each in counted for kind in each if kind != "equal"]
+    part = said(stage, "journal", "replay", "--from", "snapshot", "--partition", partition)
+    (only,) = part["partitions"]
+    assert only["start"] > 0
+    assert "all equal" in run(stage, "journal", "replay").stdout
+    assert run(stage, "journal", "replay", "--partition", "9").returncode == 2
+
+
+def test_a_replay_finds_what_differs_and_what_is_missing(
+    real_broker: Broker, prefix: str, tmp_path: Path
+) -> None:
+    stage = Stage(real_broker, prefix, tmp_path, partitions=1)
+    with stage.worker() as worker:
+        stage.await_answers(send(stage, 0, 30), worker)
+        settled(stage, worker)
+    truth = stage.read("predictions")
+    trim(stage, "predictions", len(truth))
+    producer = Producer(real_broker.config)
+
+    def say(message: Any, **changed: Any) -> None:
+        value = orjson.dumps({**orjson.loads(message.value() or b""), **changed})
+        untouched = message.value() if not changed else value
+        producer.produce(stage.topic("predictions"), untouched, message.key())
+
+    changes: dict[int, dict[str, Any]] = {15: {"p": 0.123}, 18: {"model": "9-other"}}
+    for number, message in enumerate(truth[10:], start=10):
+        if number != 12:
+            say(message, **changes.get(number, {}))
+    foreign = orjson.loads(truth[3].value() or b"")["at"]
+    say(truth[3], at={**foreign, "journal": "another"})
+    first_label = next(
+        message.offset()
+        for message in stage.read("journal")
+        if (message.value() or b"").startswith(b'{"id":"a0","y"')
+    )
+    say(truth[3], at={**foreign, "offset": first_label})
+    assert producer.flush(30) == 0
+    (report,) = said(stage, "journal", "replay", code=1)["partitions"]
+    assert report["classes"] == {
+        "trimmed": 10,
+        "equal": 17,
+        "missing": 1,
+        "different": 1,
+        "other_model": 1,
+        "unexpected": 1,
+    }
+    assert report["other_journal"] == 1
+    identity = orjson.loads(truth[12].value() or b"")["at"]["offset"]
+    assert report["examples"]["missing"] == [identity]
+
+
+def test_records_that_the_worker_has_not_come_to_are_no_fault(
+    real_broker: Broker, prefix: str, tmp_path: Path
+) -> None:
+    stage = Stage(real_broker, prefix, tmp_path, partitions=1)
+    with stage.worker() as worker:
+        stage.await_answers(send(stage, 0, 20), worker)
+        settled(stage, worker)
+    truth = len(stage.read("predictions"))
+    with stage.worker("--set=snapshots.every_ms=600000", "--set=snapshots.every_records=9999") as w:
+        stage.await_answers(send(stage, 20, 20), w)
+        w.child.kill()
+        w.child.wait()
+    trim(stage, "predictions", truth + 20)
+    assert stage.read("predictions") == []
+    report = said(stage, "journal", "replay")["partitions"][0]
+    assert report["classes"] == {"trimmed": 20, "behind": 20}
+
+
+def trim(stage: Stage, name: str, offset: int) -> None:
+    """Delete what is before an offset, as retention would."""
+    admin = AdminClient(stage.broker.config)
+    for done in admin.delete_records([TopicPartition(stage.topic(name), 0, offset)]).values():
+        done.result(30)
+
+
+def test_a_trimmed_journal_is_replayed_from_a_snapshot(
+    real_broker: Broker, prefix: str, tmp_path: Path
+) -> None:
+    stage = Stage(real_broker, prefix, tmp_path, partitions=1)
+    with stage.worker() as worker:
+        stage.await_answers(send(stage, 0, 30), worker)
+        settled(stage, worker)
+        stage.await_answers(send(stage, 30, 30), worker)
+        settled(stage, worker)
+    trim(stage, "journal", 5)
+    refused = run(stage, "journal", "replay")
+    assert refused.returncode == 2
+    assert "--from snapshot" in refused.stderr
+    assert len(refused.stderr.strip().splitlines()) == 1
+    assert said(stage, "journal", "replay", "--from", "snapshot")["equal"] is True
+
+
+BAD = b'{"stream":"ward","id":"bad","x":{"age":"old"}}'
+
+
+def test_letters_are_listed_by_reason_and_time_and_sent_back_once(
+    real_broker: Broker, prefix: str, tmp_path: Path
+) -> None:
+    stage = Stage(real_broker, prefix, tmp_path, partitions=2)
+    big = b'{"id":"big","x":{"v":"' + b"z" * 300_000 + b'"}}'
+    with stage.worker() as worker:
+        worker.await_ready(2)
+        stage.await_answers(send(stage, 0, 10), worker)
+        stage.send("features", BAD, b"key", [("trace", b"7")])
+        stage.send("features", b"{oops", b"key", partition=0)
+        stage.send("features", b"{oops", b"key", partition=1)
+        stage.send("labels", None, b"key")
+        stage.send("features", big, b"key")
+        stage.flush()
+        wait_until(lambda: len(stage.letters()) == 5, "letters", 60, worker.alive)
+        found = said(stage, "dead-letters", "list")
+        assert found["matched"] == 5
+        assert {each["reason"] for each in found["letters"]} == {
+            *("kind-conflict", "not-json", "empty-value", "too-large")
+        }
+        assert not any(each["redriven"] for each in found["letters"])
+        assert "oops" not in json.dumps(found)
+        one = said(stage, "dead-letters", "list", "--reason=not-json", "--limit=1")
+        assert (one["matched"], len(one["letters"])) == (2, 1)
+        assert said(stage, "dead-letters", "list", "--until=1h")["matched"] == 0
+        assert said(stage, "dead-letters", "list", "--since=1h")["matched"] == 5
+        assert run(stage, "dead-letters", "list", "--reason=nonsense").returncode == 2
+        assert run(stage, "dead-letters", "list", "--since=yesterday").returncode == 2
+
+        dry = said(stage, "dead-letters", "redrive", "--dry-run", code=1)
+        assert (dry["sent"], len(dry["would_send"]), len(dry["left"])) == (0, 4, 1)
+        assert "was cut" in dry["left"][0]["why"]
+        before = {number: ends(stage, "features")[number] for number in range(2)}
+        done = said(stage, "dead-letters", "redrive", "--reason=not-json")
+        assert (done["sent"], done["sent_before"]) == (2, 0)
+        again = said(stage, "dead-letters", "redrive", "--reason=not-json", "--until=0s")
+        # Both were refused again, as new letters: those may be sent back, the old ones never.
+        assert again["sent_before"] == 2
+        after = ends(stage, "features")
+        assert all(after[number] > before[number] for number in range(2))
+        rest = said(stage, "dead-letters", "redrive", "--reason=kind-conflict")
+        assert rest["sent"] == 1
+        wait_until(
+            lambda: sum(m.value() == BAD for _, m in stage.letters()) == 2,
+            "again",
+            60,
+            worker.alive,
+        )
+        final = said(stage, "dead-letters", "list", "--reason=kind-conflict")["letters"]
+        assert [each["redriven"] for each in final] == [True, False]
+        assert final[0]["source"]["partition"] == final[1]["source"]["partition"]
+        watch = said(stage, "watch", "--once")
+        assert "unreadable" not in watch["dead_letters"]
+        assert watch["dead_letters"]["kind-conflict"] == 2
+    (first, second) = (m for m in stage.read("features") if m.value() == BAD)
+    assert (second.key(), second.partition()) == (first.key(), first.partition())
+    headers: Any = second.headers()
+    place = final[0]["letter"]
+    assert headers == [
+        ("trace", b"7"),
+        ("dtgol-redriven", b"%d/%d" % (place["partition"], place["offset"])),
+    ]
+    stage.verify()
+
+
+def ends(stage: Stage, name: str) -> dict[int, int]:
+    """How many records of each partition a consumer of committed ones sees."""
+    found = dict.fromkeys(range(stage.partitions), 0)
+    for message in stage.read(name):
+        found[message.partition() or 0] += 1
+    return found
+
+
+def test_a_skipped_record_is_redriven_when_the_bug_is_mended(
+    real_broker: Broker, prefix: str, tmp_path: Path
+) -> None:
+    stage = Stage(real_broker, prefix, tmp_path, partitions=1)
+    stage.features("poison", {"v": 1})
+    stage.flush()
+    buggy = ("tests.support.buggy", "poison")
+    for _ in range(2):
+        with stage.worker(entry=buggy) as worker:
+            assert worker.child.wait(90) == 1
+    with stage.worker(entry=buggy) as worker:
+        wait_until(lambda: worker.get("/readyz")[1].count("parked"), "parked", 90, worker.alive)
+        parked = worker.status()["partitions"]["0"]["parked"]["offset"]
+        where = ["--partition=0", f"--offset={parked}", "--note=later"]
+        assert run(stage, "journal", "skip", *where).returncode == 0
+        wait_until(lambda: len(stage.letters()) == 1, "the letter", 60, worker.alive)
+    with stage.worker() as worker:
+        worker.await_ready(1)
+        assert said(stage, "dead-letters", "redrive", "--reason=skipped")["sent"] == 1
+        stage.await_answers({"poison"}, worker)
+    stage.verify()
+    assert said(stage, "journal", "replay")["equal"] is True
+
+
+def test_of_two_who_redrive_one_is_shut_out_and_nothing_is_sent_twice(
+    real_broker: Broker, prefix: str, tmp_path: Path
+) -> None:
+    stage = Stage(real_broker, prefix, tmp_path, partitions=1)
+    with stage.worker() as worker:
+        worker.await_ready(1)
+        stage.send("features", b"{oops", b"key")
+        stage.flush()
+        wait_until(lambda: len(stage.letters()) == 1, "letters", 60, worker.alive)
+    topic = Topic(real_broker.config, stage.topic("dead-letters"), prefix)
+    slow = Redrive(topic)
+    (letter,) = read_letters(topic)
+    assert Redrive(topic).send(read_letters(topic), lambda _: None) == 1
+    with pytest.raises(FencedError, match="shut out"):
+        slow.send([letter], lambda _: None)
+    assert [each.redriven for each in read_letters(topic)] == [True]
+    assert len(stage.read("features")) == 2
+
+
+def test_a_redriver_that_dies_in_its_transaction_has_sent_nothing(
+    real_broker: Broker, prefix: str, tmp_path: Path
+) -> None:
+    stage = Stage(real_broker, prefix, tmp_path, partitions=1)
+    with stage.worker() as worker:
+        worker.await_ready(1)
+        stage.send("features", b"{oops", b"key")
+        stage.flush()
+        wait_until(lambda: len(stage.letters()) == 1, "letters", 60, worker.alive)
+    topic = Topic(real_broker.config, stage.topic("dead-letters"), prefix)
+    (letter,) = read_letters(topic)
+    dying = Redrive(topic)
+    (message,) = stage.read("dead-letters")
+    dying._producer.begin_transaction()
+    dying._put(letter, message)
+    assert dying._producer.flush(30) == 0
+    assert said(stage, "dead-letters", "redrive")["sent"] == 1
+    assert len(stage.read("features")) == 2
+    assert said(stage, "dead-letters", "redrive")["sent_before"] == 1

@@ -1,0 +1,174 @@
+"""A bug at one record: noted, parked at the third crash, skipped or retried; nothing is lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.brokers import Broker
+from tests.broker.test_commands import dtgol
+from tests.support.buggy import SECRET
+from tests.support.stage import Process, Stage
+from tests.support.waiting import wait_until
+from topics.partitioner import partition_for
+
+POISON = "poison"
+BUGGY = ("tests.support.buggy", POISON)
+
+
+def keys_of_both(stage: Stage) -> tuple[str, str]:
+    """A key for partition 0 and one for partition 1."""
+    found = {partition_for(f"k{n}".encode(), stage.partitions): f"k{n}" for n in range(50)}
+    return found[0], found[1]
+
+
+def crash(stage: Stage, times: int, entry: Sequence[str] = BUGGY) -> None:
+    """Start the buggy worker so often; each time it ends with exit code 1."""
+    for _ in range(times):
+        with stage.worker(entry=entry) as worker:
+            assert worker.child.wait(90) == 1
+        text = worker.log_path.read_text()
+        assert "ZeroDivisionError at support/buggy.py" in text
+        assert SECRET not in text
+
+
+def parked_at(worker: Process) -> dict[str, Any]:
+    """Until a partition is parked; what `/status` says of it."""
+
+    def look() -> dict[str, Any]:
+        if worker.get("/status")[0] != 200:
+            return {}
+        found = [each["parked"] for each in worker.status()["partitions"].values()]
+        return next((each for each in found if each is not None), {})
+
+    return wait_until(look, "a parked partition", 90, worker.alive)
+
+
+def test_the_third_crash_parks_and_a_skip_goes_on_without_a_restart(
+    real_broker: Broker, prefix: str, tmp_path: Path
+) -> None:
+    stage = Stage(real_broker, prefix, tmp_path)
+    poisoned, healthy = keys_of_both(stage)
+    with stage.worker() as worker:
+        worker.await_ready(2)
+        for number in range(30):
+            stage.features(f"a{number}", {"v": number % 7}, poisoned, stream="a")
+            stage.features(f"b{number}", {"v": number % 5}, healthy, stream="b")
+        stage.flush()
+        stage.await_answers({f"{s}{n}" for s in "ab" for n in range(30)}, worker)
+    stage.features(POISON, {"v": 3}, poisoned, stream="a")
+    stage.features("behind", {"v": 4}, poisoned, stream="a")
+    stage.label("a1", 1, poisoned, stream="a")
+    stage.flush()
+    crash(stage, 2)
+    with stage.worker(entry=BUGGY) as worker:
+        parked = parked_at(worker)
+        assert (parked["crashes"], parked["error"]) == (3, "ZeroDivisionError")
+        offset = parked["offset"]
+        code, body = worker.get("/readyz")
+        assert code == 503
+        assert f"dtgol journal skip --partition 0 --offset {offset}" in body
+        assert 'dtgol_learner_parked{partition="0"} 1.0' in worker.get("/metrics")[1]
+        stage.features("elsewhere", {"v": 1}, healthy, stream="b")
+        stage.flush()
+        stage.await_answers({"elsewhere"}, worker)
+        said = refusal(stage, "--partition=1", "--offset=3")
+        assert "partition 1 is not parked at 3" in said
+        doctor = dtgol(real_broker, prefix, "doctor", "--json")
+        advice = [each["advice"] for each in json.loads(doctor.stdout)["findings"]]
+        assert f"run: dtgol journal skip --partition 0 --offset {offset} --note WHY" in advice
+    with stage.worker(entry=BUGGY) as worker:  # a restart: parked at once, without another crash
+        assert parked_at(worker) == parked
+        assert "behind" not in {said["id"] for said in stage.predictions()}
+        wait_until(lambda: _partition(worker, 0)["snapshot_offset"] == offset, "a snapshot", 60)
+        done = decide(stage, "skip", offset)
+        assert done["decided"] == "skip"
+        stage.await_answers({"behind"}, worker)
+        worker.await_ready(2)
+        assert "is not parked at" in refusal(stage, "--partition=0", f"--offset={offset}")
+        wait_until(lambda: _partition(worker, 0)["snapshot_offset"] > offset, "a snapshot", 60)
+    assert POISON not in {said["id"] for said in stage.predictions()}
+    ((letter, message),) = stage.letters()
+    assert (letter.reason, letter.topic, letter.partition) == (
+        "skipped",
+        stage.topic("features"),
+        0,
+    )
+    assert json.loads(message.value() or b"")["id"] == POISON
+    folds = stage.verify()
+    assert folds[0].counts["records/crash"] == 3
+    assert folds[0].counts["records/skipped"] == 1
+    with stage.worker(
+        entry=BUGGY
+    ) as worker:  # from a snapshot behind it: not parked, the same state
+        worker.await_ready(2)
+        assert _partition(worker, 0)["counts"]["records/skipped"] == 1
+
+
+def test_with_the_bug_mended_a_retry_lets_the_record_through(
+    real_broker: Broker, prefix: str, tmp_path: Path
+) -> None:
+    stage = Stage(real_broker, prefix, tmp_path, partitions=1)
+    stage.features("before", {"v": 1})
+    stage.features(POISON, {"v": 2})
+    stage.features("behind", {"v": 3})
+    stage.flush()
+    crash(stage, 2)
+    with stage.worker(entry=BUGGY) as worker:
+        offset = parked_at(worker)["offset"]
+        stage.await_answers({"before"}, worker)
+    with stage.worker() as first:  # the new version: still parked, nobody has decided
+        assert parked_at(first)["offset"] == offset
+        with stage.worker() as second:  # and so it stays when it moves
+            first.child.terminate()
+            assert parked_at(second)["offset"] == offset
+            decide(stage, "retry", offset)
+            stage.await_answers({"before", POISON, "behind"}, second)
+            second.await_ready(1)
+            assert "is not parked" in refusal(stage, "--partition=0", f"--offset={offset}")
+    assert not stage.letters()
+    (fold,) = stage.verify()
+    assert fold.counts["records/retry"] == 1
+
+
+def test_crashes_at_different_records_do_not_add_up(
+    real_broker: Broker, prefix: str, tmp_path: Path
+) -> None:
+    stage = Stage(real_broker, prefix, tmp_path, partitions=1)
+    for number in range(6):
+        stage.features(f"r{number}", {"v": number})
+    stage.flush()
+    for poison in ("r1", "r2", "r3", "r4"):
+        crash(stage, 1, ("tests.support.buggy", poison))
+    with stage.worker() as worker:
+        stage.await_answers({f"r{number}" for number in range(6)}, worker)
+        worker.await_ready(1)
+    (fold,) = stage.verify()
+    assert fold.counts["records/crash"] == 4
+
+
+def _partition(worker: Process, number: int) -> dict[str, Any]:
+    found: dict[str, Any] = worker.status()["partitions"][str(number)]
+    return found
+
+
+def decide(stage: Stage, verb: str, offset: int) -> dict[str, Any]:
+    done = dtgol(
+        stage.broker,
+        stage.prefix,
+        *("journal", verb, "--partition", "0", "--offset", str(offset)),
+        *("--note", "incident 12", "--json"),
+    )
+    assert done.returncode == 0, done.stderr
+    said: dict[str, Any] = json.loads(done.stdout)
+    return said
+
+
+def refusal(stage: Stage, *where: str) -> str:
+    """What is said to a skip that cannot be."""
+    done = dtgol(stage.broker, stage.prefix, "journal", "skip", *where, "--note=x")
+    assert done.returncode == 2, done.stdout
+    assert len(done.stderr.strip().splitlines()) == 1
+    return done.stderr

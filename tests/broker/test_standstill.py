@@ -1,0 +1,282 @@
+"""Standing still, seen from outside, and ended; gaps in front of a process; a lost tail."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from pipeline.brokers import Broker
+from tests.broker.test_worker import refused
+from tests.support.stage import Process, Stage
+from tests.support.waiting import wait_until
+
+IMPATIENT = {
+    "worker.merge_wait_ms": 500,
+    "worker.stuck_ms": 1_000,
+}
+SOON = ("--set=worker.give_up_ms=4000",)
+GONE_S = 90
+
+
+@pytest.fixture
+def stage(real_broker: Broker, prefix: str, tmp_path: Path) -> Stage:
+    return Stage(real_broker, prefix, tmp_path, partitions=1, settings=IMPATIENT)
+
+
+def feed(stage: Stage, numbers: range, labels: bool = True) -> set[str]:
+    """Features, and a label for each; their ids."""
+    for number in numbers:
+        stage.features(number, {"v": number % 7})
+        if labels:
+            stage.label(number, number % 2)
+    stage.flush()
+    return {str(number) for number in numbers}
+
+
+def trim(stage: Stage, name: str, offset: int) -> None:
+    """Remove what is before an offset, as retention would."""
+    admin = AdminClient(stage.broker.config)
+    for done in admin.delete_records([TopicPartition(stage.topic(name), 0, offset)]).values():
+        done.result(30)
+
+
+def commit(stage: Stage, name: str, offset: int) -> None:
+    """Move the workers' group, as if so much had been copied."""
+    group = f"{stage.prefix}dtgol-worker"
+    wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(stage.topic(name), 0, offset)])
+    admin = AdminClient(stage.broker.config)
+
+    def moved() -> bool:
+        (done,) = admin.alter_consumer_group_offsets([wanted]).values()
+        return done.exception(30) is None
+
+    wait_until(moved, "the group to be empty", 60)
+
+
+def held(stage: Stage, point: str, times: int = 1) -> list[str]:
+    """The real program, standing still at a point of tests/support/held.py."""
+    return ["tests.support.held", point, str(times), str(stage.folder)]
+
+
+def scores_of(stage: Stage, ids: set[str]) -> bool:
+    return {score["id"] for score in stage.scores()} == ids
+
+
+def await_unready(process: Process, why: str) -> None:
+    def said() -> bool:
+        code, body = process.get("/readyz")
+        return code == 503 and why in body
+
+    wait_until(said, f"/readyz to say: {why}", 60, process.alive)
+
+
+def await_end(process: Process, code: int, *said: str) -> None:
+    """Until it ends by itself, and says why."""
+    assert process.child.wait(GONE_S) == code
+    log = process.log_path.read_text()
+    for text in said:
+        assert text in log, log[-3000:]
+    assert "Traceback" not in log
+
+
+def test_a_worker_is_red_while_it_restores_and_green_after(stage: Stage) -> None:
+    ids = feed(stage, range(20))
+    with stage.worker() as worker:
+        stage.await_answers(ids, worker)
+    with stage.worker(entry=held(stage, "load")) as worker:
+        reached = (stage.folder / "reached").exists
+        wait_until(reached, "the restore to be held", 60, worker.alive)
+        await_unready(worker, "partition 0: restoring")
+        await_unready(worker, "partition 0: the restore does not move for")
+        assert worker.get("/livez")[0] == 200
+        (stage.folder / "release").touch()
+        worker.await_ready(1)
+        stage.await_answers(feed(stage, range(20, 25)), worker)
+    stage.verify()
+
+
+@pytest.mark.parametrize("role", ["worker", "evaluator"])
+def test_a_restore_that_never_ends_ends_the_process(stage: Stage, role: str) -> None:
+    with stage.process(role, *SOON, entry=held(stage, "load")) as process:
+        await_end(process, 1, "partition 0: the restore does not move for 4 s", "started again")
+
+
+def test_a_worker_is_red_while_nothing_is_acknowledged_and_green_after(stage: Stage) -> None:
+    with stage.worker(entry=held(stage, "report")) as worker:
+        ids = feed(stage, range(30))
+        await_unready(worker, "records were sent and none is acknowledged")
+        assert worker.status()["outbox"]["waiting"] > 0
+        (stage.folder / "release").touch()
+        stage.await_answers(ids, worker)
+        worker.await_ready(1)
+    stage.verify()
+
+
+@pytest.mark.parametrize("role", ["worker", "evaluator"])
+def test_a_process_whose_records_are_never_acknowledged_ends(stage: Stage, role: str) -> None:
+    ids = feed(stage, range(5))
+    if role == "evaluator":
+        with stage.worker() as worker:
+            stage.await_answers(ids, worker)
+    with stage.process(role, *SOON, entry=held(stage, "report")) as process:
+        await_end(process, 1, "records were sent and none is acknowledged for 4 s")
+    with stage.process(role) as process:  # the next one brings it to an end
+        if role == "worker":
+            stage.await_answers(ids, process)
+        else:
+            scored = partial(scores_of, stage, ids)
+            wait_until(scored, "all scores", 60, process.alive)
+
+
+@pytest.mark.parametrize("role", ["worker", "evaluator"])
+def test_a_consumer_that_has_gone_silent_ends_the_process(stage: Stage, role: str) -> None:
+    """Faust #523, #532, #629: the group is fine, the broker is fine, and no record comes."""
+    ids = feed(stage, range(5))
+    if role == "evaluator":
+        with stage.worker() as worker:
+            stage.await_answers(ids, worker)
+    with stage.process(role, *SOON, entry=held(stage, "fetch")) as process:
+        wait_until(lambda: process.get("/livez")[0] == 200, "the pages", 60, process.alive)
+        feed(stage, range(5, 10))
+        await_end(process, 1, "partition 0: ", " wait and none is ")
+
+
+def test_an_event_loop_that_hangs_ends_the_process(stage: Stage) -> None:
+    feed(stage, range(5))
+    with stage.worker(*SOON, entry=held(stage, "fold", 3)) as worker:
+        await_end(worker, 1, "partition 0: ")
+    with stage.worker() as worker:
+        stage.await_answers({str(number) for number in range(5)}, worker)
+
+
+def test_an_idle_process_goes_on_for_ever(stage: Stage) -> None:
+    """Three times its patience, measured by what the watchdog itself would have said."""
+    ids = feed(stage, range(5))
+    with stage.worker("--set=worker.give_up_ms=2000", "--set=worker.stuck_ms=1000") as worker:
+        stage.await_answers(ids, worker)
+        worker.await_ready(1)
+        looks = iter(range(120))
+        wait_until(lambda: _still_ready(worker) and next(looks) == 119, "time to pass", 60)
+        stage.await_answers(feed(stage, range(5, 8)), worker)
+
+
+def _still_ready(process: Process) -> bool:
+    assert process.alive()
+    assert process.get("/readyz") == (200, "ready\n")
+    return True
+
+
+def frozen(process: Process, damage: Callable[[], None]) -> None:
+    """Do something while a process is stopped: it was behind, and does not know."""
+    process.child.send_signal(signal.SIGSTOP)
+    damage()
+    process.child.send_signal(signal.SIGCONT)
+
+
+def test_features_that_are_trimmed_in_front_of_a_running_worker_are_a_refusal(
+    stage: Stage,
+) -> None:
+    with stage.worker() as worker:
+        stage.await_answers(feed(stage, range(10)), worker)
+
+        def damage() -> None:
+            feed(stage, range(10, 11), labels=False)  # this ends the fetch that is under way
+            feed(stage, range(11, 40), labels=False)
+            trim(stage, "features", 35)
+
+        frozen(worker, damage)
+        topic = stage.topic("features")
+        await_end(
+            worker,
+            2,
+            f"{topic} partition 0: records ",
+            "to 34 are gone and were never read; --accept-gap goes on without them",
+        )
+    assert "to 34 are gone" in refused(stage)
+    with stage.worker("--accept-gap") as worker:
+        stage.await_answers({str(number) for number in range(35, 40)}, worker)
+    stage.verify()
+
+
+def test_a_gap_that_was_accepted_beforehand_does_not_end_a_running_worker(stage: Stage) -> None:
+    with stage.worker("--accept-gap") as worker:
+        stage.await_answers(feed(stage, range(10)), worker)
+
+        def damage() -> None:
+            feed(stage, range(10, 11), labels=False)  # this ends the fetch that is under way
+            feed(stage, range(11, 40), labels=False)
+            trim(stage, "features", 35)
+
+        frozen(worker, damage)
+        stage.await_answers({str(number) for number in range(35, 40)}, worker)
+        assert "to 34 are gone and were never read" in worker.log_path.read_text()
+    stage.verify()
+
+
+def test_a_journal_that_is_trimmed_in_front_of_a_running_learner_is_a_refusal(
+    stage: Stage,
+) -> None:
+    with stage.worker() as worker:
+        stage.await_answers(feed(stage, range(5)), worker)
+
+        def damage() -> None:
+            for _ in range(40):  # nobody else writes there; the learner would refuse each
+                stage.send("journal", b"{}", partition=0)
+                stage.flush()
+            trim(stage, "journal", 45)
+
+        frozen(worker, damage)
+        await_end(worker, 2, f"{stage.topic('journal')} partition 0: records ", "--accept-gap")
+
+
+def test_predictions_that_are_trimmed_in_front_of_a_running_evaluator_are_a_refusal(
+    stage: Stage,
+) -> None:
+    with stage.worker() as worker, stage.evaluator() as evaluator:
+        ids = feed(stage, range(5))
+        wait_until(partial(scores_of, stage, ids), "scores", 60, worker.alive)
+
+        def damage() -> None:
+            stage.await_answers(feed(stage, range(5, 40)), worker)
+            trim(stage, "predictions", 38)
+
+        frozen(evaluator, damage)
+        await_end(evaluator, 2, "to 37 are gone and were never read; --accept-gap")
+
+
+def test_a_lost_tail_of_the_journal_is_copied_again(stage: Stage) -> None:
+    """The group has committed what the journal does not have: its tail was lost."""
+    with stage.worker() as worker:
+        stage.await_answers(feed(stage, range(10)), worker)
+    lost = feed(stage, range(10, 20))
+    commit(stage, "features", 20)
+    commit(stage, "labels", 20)
+    with stage.worker() as worker:
+        stage.await_answers(lost, worker)
+        assert "records 10 to 19: the journal has lost them" in worker.log_path.read_text()
+        stage.await_answers(feed(stage, range(20, 25)), worker)
+        worker.await_ready(1)
+    (fold,) = stage.verify()
+    assert fold.counts["records/broken"] == 0
+    assert fold.counts["features/answered"] == 25
+    assert fold.counts["labels/queued"] + fold.counts["labels/early"] == 25
+
+
+def test_a_lost_tail_that_the_source_has_lost_too_is_a_refusal(stage: Stage) -> None:
+    with stage.worker() as worker:
+        stage.await_answers(feed(stage, range(10)), worker)
+    feed(stage, range(10, 20))
+    commit(stage, "features", 20)
+    trim(stage, "features", 15)
+    with stage.worker() as worker:
+        await_end(worker, 2, "has lost records 10 to 19", "begins at 15", "--accept-gap")
+    with stage.worker("--accept-gap") as worker:
+        stage.await_answers({str(number) for number in range(15, 20)}, worker)
+        stage.await_answers(feed(stage, range(20, 25)), worker)
+    stage.verify()

@@ -1,0 +1,31 @@
+"""The real command with a real bug: the learner raises on one id.
+
+``python -m tests.support.buggy ID worker ...`` is ``dtgol worker ...`` with it. The product has no
+hook for this; the learner is changed from outside before the command runs.
+"""
+
+import sys
+from typing import Any
+
+from dtgol_core.learner import Learner
+from pipeline.cli import main
+
+SECRET = "what a patient told us"
+
+
+def poison(id: str) -> None:
+    """From now on a record with this id brings the learner down, in the middle of its work."""
+    observe = Learner.observe
+
+    def buggy(self: Learner, seen: str, *rest: Any, **more: Any) -> Any:
+        said = observe(self, seen, *rest, **more)
+        if seen == id:
+            raise ZeroDivisionError(SECRET)
+        return said
+
+    Learner.observe = buggy  # type: ignore[method-assign, assignment]
+
+
+if __name__ == "__main__":
+    poison(sys.argv.pop(1))
+    main()
