@@ -13,7 +13,7 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -32,6 +32,8 @@ BURST_S = 0.02
 IDLE_S = 0.5
 QUEUE_MAX = 2_000
 Commit = Callable[[Mapping[str, int]], Awaitable[bool]]
+Sent = tuple[bytes | None, bytes]
+"""A score under its key."""
 
 
 class Received(NamedTuple):
@@ -148,7 +150,9 @@ class Booth:
         """Restore, then take in what comes, for as long as the partition is ours."""
         try:
             while True:
-                evaluation = self.evaluation = await asyncio.to_thread(self._restore)
+                scores: list[Sent] = []
+                evaluation = self.evaluation = await asyncio.to_thread(self._restore, scores)
+                self._emit(scores)
                 self.ready.set()
                 await self._follow(evaluation, commit)
                 self.ready.clear()
@@ -196,45 +200,56 @@ class Booth:
         while self._queue and time.monotonic() < until and not self._gap(evaluation):
             worked = True
             self._taken += 1
-            self._take(evaluation, self._queue.popleft(), True)
+            self._emit(self._take(evaluation, self._queue.popleft()))
         self._outbox.poll()
         if len(self._queue) < QUEUE_MAX // 2:
             for valve in self._valves.values():
                 valve.open()
         return worked
 
-    def _take(self, evaluation: Evaluation, record: Received, emit: bool) -> None:
-        """Take one record in, unless it is known by its offset; hand its scores over."""
+    def _take(self, evaluation: Evaluation, record: Received) -> list[Sent]:
+        """Take one record in, unless it is known by its offset; the scores it gives."""
         if record.offset < evaluation.next_offsets[record.topic]:
-            return
+            return []
         evaluation.next_offsets[record.topic] = record.offset + 1
         self._fresh += 1
         if record.topic == "predictions":
             prediction = read_prediction(record.value)
             if isinstance(prediction, Rejection):
                 evaluation.counts["predictions/refused"] += 1
-                return
+                return []
             scores = evaluation.predict(prediction)
         else:
             limits = self._bench.limits
             label = read_label(record.value, record.key, record.timestamp_ms, limits)
             if isinstance(label, Rejection):
                 evaluation.counts["labels/refused"] += 1
-                return
+                return []
             scores = evaluation.label(label, record.offset)
-        if emit:
-            for score in scores:
-                self._scores.send(record.key, write_score(score), [])
+        return [(record.key, write_score(score)) for score in scores]
 
-    def _restore(self) -> Evaluation:
-        """In a thread: snapshot, then both topics up to what the group has committed."""
+    def _emit(self, scores: Sequence[Sent]) -> None:
+        for key, value in scores:
+            self._scores.send(key, value, [])
+
+    def _restore(self, scores: list[Sent]) -> Evaluation:
+        """In a thread: snapshot, then both topics up to what the group has committed.
+
+        What is committed was scored. But a snapshot may be ahead of it in one topic and behind in
+        the other, if a process kept it that the group had thrown out: then nobody may have seen
+        both halves of a pair yet, and the `scores` of this reading are to be sent.
+        """
         bench, partition = self._bench, self.partition
         known = bench.journal_id, partition, bench.bounds
         found = self._shelf.load(lambda state, blobs: Evaluation.restore(*known, state, blobs))
         evaluation = found or Evaluation(*known)
+        told = {
+            name: offsets_of_group(bench.client, bench.group, full, [partition])[partition] or 0
+            for name, full in bench.names.items()
+        }
+        ahead = any(evaluation.next_offsets[name] > offset for name, offset in told.items())
         for name, full in bench.names.items():
-            told = offsets_of_group(bench.client, bench.group, full, [partition])[partition]
-            end = max(told or 0, self._needed.get(name, 0))
+            end = max(told[name], self._needed.get(name, 0))
             start = self._start(evaluation, name, full, found is not None)
             for message in read_range(
                 bench.client, full, partition, start, end, lambda: self._abandoned
@@ -244,7 +259,9 @@ class Booth:
                 assert not isinstance(key, str)
                 offset = message.offset() or 0
                 record = Received(name, offset, message.timestamp()[1], key, value)
-                self._take(evaluation, record, False)
+                given = self._take(evaluation, record)
+                if ahead or offset >= told[name]:
+                    scores += given
                 self.restored_records += 1
         return evaluation
 

@@ -64,12 +64,13 @@ class Court:
     history: History
 
     @staticmethod
-    def of(stage: Stage, history: History) -> Court:
+    def of(stage: Stage, history: History | None = None) -> Court:
         given = {name: str(value) for name, value in stage.chosen().items()}
         given |= {"kafka.bootstrap_servers": stage.broker.bootstrap, "kafka.prefix": stage.prefix}
         settings = read_settings({}, stage.folder / "dtgol.toml", given)
         topics = ("features", "labels", "journal", "predictions", "scores")
-        return Court(stage, settings, look(stage.broker.config, settings, topics), history)
+        cluster = look(stage.broker.config, settings, topics)
+        return Court(stage, settings, cluster, history or History())
 
     def shelves(self, role: str, *topics: str) -> Iterator[tuple[int, Shelf]]:
         """The shelf of every partition, in the role's own store."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.faults.conftest import Trials
+from tests.faults.load import Flow
 from tests.faults.trial import Plan, kill_at
 
 EVALUATOR = "evaluator"
@@ -54,17 +55,24 @@ def test_an_evaluator_ends_in_good_order_and_starts_again(trials: Trials) -> Non
 
 @pytest.mark.stores("topic", long="directory")
 def test_a_frozen_evaluator_wakes_as_a_zombie(trials: Trials, store: str) -> None:
-    """Others have scored on meanwhile; when it is given its partitions back, it must not skip."""
-    rounds = trials.rounds(2, 8)
-    plan = Plan("evaluator: SIGSTOP, expelled, SIGCONT", workers=1, evaluators=2, store=store)
+    """Others have scored on meanwhile; when it is given its partitions back, it must not skip.
+
+    In the long run it misses more than it can read before it notices that it was thrown out.
+    """
+    rounds = trials.rounds(2, 4)
+    away = (4_000, 5_000) if trials.long else (60, 240)
+    flow = Flow(per_s=300) if trials.long else Flow()
+    name = "evaluator: SIGSTOP, expelled, SIGCONT"
+    plan = Plan(name, workers=1, evaluators=2, store=store, flow=flow)
     with trials.open(plan) as trial:
         for number in range(rounds):
             trial.moment()
-            trial.haunt(EVALUATOR, alone=number % 2 == 1)
+            trial.haunt(EVALUATOR, alone=number % 2 == 1, away=away)
             trial.moment()
     assert trial.faults == rounds
 
 
+@pytest.mark.long
 def test_evaluators_join_and_leave(trials: Trials) -> None:
     plan = Plan("evaluator: 1 to 3 to 2", workers=1, evaluators=1)
     with trials.open(plan) as trial:

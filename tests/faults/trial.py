@@ -138,17 +138,19 @@ class Trial:
         self.count()
         self.hits[member.role].append((when, owned))
 
-    def haunt(self, role: str = "worker", alone: bool = False) -> None:
+    def haunt(
+        self, role: str = "worker", alone: bool = False, away: tuple[int, int] = (60, 240)
+    ) -> None:
         """Freeze one until another owns what it had, and wake it then: a zombie.
 
         `alone`: the other has left when it wakes, so it is given its partitions back and must
-        notice that others were at work meanwhile.
+        notice that others were at work meanwhile. `away`: how many records are sent until then.
         """
         zombie = self.anyone(role)
         self.crew.freeze(zombie)
         self.count()
         self.await_whole(role)
-        self.moment(60, 240)
+        self.moment(*away)
         if alone:
             for other in self.crew.of(role):
                 if other is not zombie:

@@ -204,13 +204,10 @@ class Stage:
             "isolation.level": "read_committed",
         }
         consumer = Consumer({**self.broker.config, **settings})
-        found: list[Message] = []
         try:
-            for number in range(self.partitions):
-                found += _read_partition(consumer, self.topic(name), number)
+            return _read_all(consumer, self.topic(name), self.partitions)
         finally:
             consumer.close()
-        return found
 
     def predictions(self) -> list[dict[str, Any]]:
         return [orjson.loads(message.value() or b"") for message in self.read("predictions")]
@@ -273,20 +270,20 @@ class Stage:
         return folds
 
 
-def _read_partition(consumer: Consumer, topic: str, number: int) -> list[Message]:
-    at = TopicPartition(topic, number)
-    low, high = consumer.get_watermark_offsets(at, timeout=READ_S)
-    found: list[Message] = []
-    if low == high:
-        return found
-    at.offset = low
-    consumer.assign([at])
+def _read_all(consumer: Consumer, topic: str, partitions: int) -> list[Message]:
+    places = [TopicPartition(topic, number) for number in range(partitions)]
+    ends = {}
+    for place in places:
+        place.offset, ends[place.partition] = consumer.get_watermark_offsets(place, timeout=READ_S)
+    left = [place for place in places if place.offset < ends[place.partition]]
+    found: dict[int, list[Message]] = {number: [] for number in range(partitions)}
+    consumer.assign(left)
     until = time.monotonic() + READ_S
-    while time.monotonic() < until:
-        for message in consumer.consume(1000, 0.2):
+    while left:
+        for message in consumer.consume(1000, 0.05):
             if message.error() is None:
-                found.append(message)
-        (position,) = consumer.position([at])
-        if position.offset >= high:
-            return found
-    raise AssertionError(f"{topic}[{number}]: not read to {high} in {READ_S:g} s")
+                found[message.partition() or 0].append(message)
+        left = [at for at in consumer.position(left) if at.offset < ends[at.partition]]
+        if time.monotonic() > until:
+            raise AssertionError(f"{topic}: {left} not read to the end in {READ_S:g} s")
+    return [message for number in sorted(found) for message in found[number]]

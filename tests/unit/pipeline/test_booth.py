@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,10 @@ from faust.types import TP
 from pipeline.agents import evaluator
 from pipeline.agents.evaluator import Bench, Booth
 from pipeline.evaluation import Bounds, Evaluation
+from topics.codec import read_prediction, write_prediction
+from topics.generate import FOLDER
+from topics.labels import Label
+from topics.predictions import Identity, Prediction
 from topics.refusals import Limits
 
 TOPIC = TP("p-predictions", 0)
@@ -48,7 +53,7 @@ def booth(monkeypatch: pytest.MonkeyPatch, restores: list[Evaluation]) -> Booth:
     app: Any = SimpleNamespace(consumer=Consumer())
     shelf: Any = None
     scores: Any = None
-    monkeypatch.setattr(Booth, "_restore", lambda _: restores.pop(0))
+    monkeypatch.setattr(Booth, "_restore", lambda *_: restores.pop(0))
     return Booth(0, bench, outbox, scores, shelf, app)
 
 
@@ -126,3 +131,33 @@ def test_records_that_faust_has_lost_end_the_process(
     put(booth, 100, before=99)
     put(booth, 103, before=102)
     assert ends == [1]
+
+
+def message(offset: int, value: bytes) -> Any:
+    return SimpleNamespace(
+        offset=lambda: offset, value=lambda: value, key=lambda: b"k", timestamp=lambda: (0, 5)
+    )
+
+
+@pytest.mark.parametrize(("label_read", "sent"), [(7, 1), (5, 0)], ids=["ahead", "as committed"])
+def test_a_pair_that_only_a_restore_has_seen_is_scored(
+    booth: Booth, monkeypatch: pytest.MonkeyPatch, label_read: int, sent: int
+) -> None:
+    """A zombie kept its state with a label that the owner had not read, without its prediction."""
+    monkeypatch.undo()
+    example = read_prediction((FOLDER / "examples" / "predictions.json").read_bytes())
+    assert isinstance(example, Prediction)
+    said = replace(example, at=Identity("journal", 0, 60))
+    kept = at(60)
+    kept.next_offsets["labels"] = label_read
+    kept.label(Label(said.stream, said.id, 1, 9), 4)
+    topics = {"p-predictions": [message(60, write_prediction(said))], "p-labels": []}
+    booth._shelf = SimpleNamespace(load=lambda _: kept)  # type: ignore[assignment]
+    committed = {"p-predictions": 61, "p-labels": 5}
+    monkeypatch.setattr(evaluator, "offsets_of_group", lambda *a: {0: committed[a[2]]})
+    monkeypatch.setattr(evaluator, "read_range", lambda *a: iter(topics[a[1]]))
+    monkeypatch.setattr(Booth, "_start", lambda *_: 0)
+    scores: list[Any] = []
+    restored = booth._restore(scores)
+    assert restored.counts["predictions/scored"] == 1
+    assert len(scores) == sent
