@@ -107,7 +107,11 @@ def read_range(
 NEVER_JOINED = KafkaError.GROUP_AUTHORIZATION_FAILED
 """librdkafka wants a group's name and looks for its coordinator even if nobody ever joins it; who
 may not know that group reads all the same. So a reader in no group needs no right to one."""
-_LEADERLESS = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+_LEADERLESS = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError._UNKNOWN_PARTITION,  # a broker that has just come back knows none for a moment
+)
 _PASSING = (
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,

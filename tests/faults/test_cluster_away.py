@@ -7,6 +7,7 @@ import uuid
 from pathlib import Path
 
 from pipeline.brokers.local import LocalCluster
+from pipeline.reader import look_at
 from tests.support.stage import Process, Stage
 from tests.support.waiting import wait_until
 
@@ -36,7 +37,12 @@ def test_who_gets_no_answer_is_red_and_then_ends(cluster: LocalCluster, tmp_path
             cluster.signal(1, signal.SIGCONT)
     stage.features("after", {"v": 1})
     stage.flush()
+    assert look_at(stage.broker.config, stage.topic("predictions"), 0) == (
+        0,
+        0,
+    )  # asked until known
     with stage.worker() as worker:
+        worker.await_ready(1)
         stage.await_answers({"after"}, worker)
 
 

@@ -283,6 +283,7 @@ def _read_all(consumer: Consumer, topic: str, partitions: int) -> list[Message]:
         for message in consumer.consume(1000, 0.05):
             if message.error() is None:
                 found[message.partition() or 0].append(message)
+                until = time.monotonic() + READ_S  # a long topic may take long, while it comes
         left = [at for at in consumer.position(left) if at.offset < ends[at.partition]]
         if time.monotonic() > until:
             raise AssertionError(f"{topic}: {left} not read to the end in {READ_S:g} s")
