@@ -39,10 +39,10 @@ def judge_evaluator(court: Court) -> Found:
                 offsets = evaluation.next_offsets
                 found.differs(f"partition {number}: the evaluator's state at {offsets} differs")
         newest = kept[0][1]
-        if newest.next_offsets != {name: _end(here[name]) for name in newest.next_offsets}:
+        everything = {name: each[number] for name, each in topics.items()}
+        if newest.next_offsets != {name: _end(everything[name]) for name in newest.next_offsets}:
             found.differs(f"partition {number}: the evaluator's newest snapshot is not at the end")
         _judge_totals(found, number, newest, here)
-        everything = {name: each[number] for name, each in topics.items()}
         _judge_scores(found, number, here, _answers(everything).keys() - _answers(here).keys())
     return found
 
