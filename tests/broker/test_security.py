@@ -35,7 +35,8 @@ from tests.support.fortress import ADMIN, MUTUAL, Fortress, open_fortress
 from tests.support.stage import Process, Stage
 from tests.support.waiting import wait_until
 
-LIMIT_S = 90.0
+LIMIT_S = 240.0
+"""Everything here takes seconds; a busy machine that compiles the kernels first takes minutes."""
 RECORDS = 30
 GROUP = "alarms"
 USERS = (*ROLES, "stranger")
