@@ -60,4 +60,4 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.throughput
 
 faults: $(VENV)/.test # the long run; make faults SEED=7 replays one seed, FAULTS='-k zombie' takes some
-	DTGOL_REQUIRE_BROKER=1 $(BIN)/pytest tests/faults --long $(if $(SEED),--fault-seed=$(SEED)) $(FAULTS)
+	DTGOL_REQUIRE_BROKER=1 $(BIN)/pytest tests/faults tests/fuzz --long $(if $(SEED),--fault-seed=$(SEED)) $(FAULTS)

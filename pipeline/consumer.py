@@ -33,6 +33,8 @@ end. With Faust's 1500 ms that is the latency; measured in docs/decisions/0004."
 
 
 NOTHING = -1
+NO_RIGHTS = (TopicAuthorizationFailedError, GroupAuthorizationFailedError)
+"""How aiokafka says that a right was taken from us."""
 
 
 class SteadyThread(CommittedThread):
@@ -103,7 +105,7 @@ class SteadyConsumer(CommittedConsumer):
         app: Any = self.app
         try:
             records = await super()._getmany(active_partitions, timeout)
-        except (TopicAuthorizationFailedError, GroupAuthorizationFailedError) as error:
+        except NO_RIGHTS as error:
             app.on_refused(error)
             raise
         while self.out_of_range:

@@ -20,7 +20,7 @@ from faust.types import TP
 
 from dtgol_core.config import ConfigError
 from pipeline.cluster import UnansweredError, gap_at
-from pipeline.consumer import steady
+from pipeline.consumer import NO_RIGHTS, steady
 from pipeline.credentials import faust_credentials
 from pipeline.door import SEE_RIGHTS, said
 from pipeline.outbox import DeliveryError
@@ -65,7 +65,17 @@ def make_app(settings: Settings, security: Security, role: str) -> Any:
 
 
 def _end_without_rights(error: Exception) -> None:
-    end(FAILED, f"our user may not read any more ({error}): {SEE_RIGHTS}")
+    end(FAILED, _without_rights(error))
+
+
+def say_what_crashed(reason: BaseException | None) -> None:
+    """The last word about a crash inside Faust, if there is something to do about it."""
+    if isinstance(reason, NO_RIGHTS):
+        log.critical("%s", _without_rights(reason))
+
+
+def _without_rights(error: BaseException) -> str:
+    return f"our user may not read any more ({error}): {SEE_RIGHTS}"
 
 
 def raw_topic(app: Any, *names: str) -> Any:

@@ -12,7 +12,6 @@ Promise: `save` returns after the manifest is durable. Where objects lie is the 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import logging
@@ -46,6 +45,9 @@ class Store(Protocol):
 
     def remove(self, partition: int, names: Iterable[str]) -> None:
         """Remove objects; one that is not there is no fault. Raises `StoreError`."""
+
+    def discard(self, partition: int, names: Iterable[str]) -> None:
+        """Give back the room of objects of a failed attempt, where room is scarce."""
 
     def written_ms(self, partition: int, name: str) -> int | None:
         """When an object was written, epoch milliseconds, as far as the last `read` saw it."""
@@ -231,8 +233,7 @@ class Shelf:
         except StoreError:
             needed = set(self._manifests).union(*self._manifests.values())
             useless = [each for each in (name, *fresh) if each not in needed]
-            with contextlib.suppress(StoreError):
-                self._store.remove(self._partition, useless)
+            self._store.discard(self._partition, useless)
             raise
         self._present |= {name, *fresh}
         self._whole |= fresh.keys()

@@ -250,12 +250,20 @@ class Worker:
             return
         there = await asyncio.to_thread(look_at, self.client, place.topic, place.partition)
         gap = gap_at(place.topic, place.partition, offset, there)
-        if gap is not None:
+        if gap is not None and not (offset < there[0] and self._has(place.partition, there[0])):
             # What can be done about the journal is done when it is restored from: start again.
             trimmed = offset < there[0] and not self.choices.accept_gap
             if trimmed:
                 end(REFUSED, f"{gap}; --accept-gap goes on without them")
             end(FAILED, gap)
+
+    def _has(self, partition: int, offset: int) -> bool:
+        """Whether the learner has the journal up to an offset, or is about to see about that.
+
+        The group may be behind the snapshot, and so below a journal that was rightly trimmed.
+        """
+        post = self.posts.get(partition)
+        return post is None or post.seat.fold is None or post.seat.next_offset >= offset
 
     def _sources(self) -> dict[int, tuple[str, str]]:
         """Name and id of the source of each side."""

@@ -100,6 +100,8 @@ def run_app(app: Any, log_level: str) -> None:
     """Run a Faust app until it is told to end; leaves by exit code."""
     import faust
 
+    from pipeline.faustapp import say_what_crashed
+
     worker = faust.Worker(
         app,
         quiet=True,
@@ -109,7 +111,10 @@ def run_app(app: Any, log_level: str) -> None:
         workdir=os.getcwd(),
         loglevel=log_level,
     )
-    worker.execute_from_commandline()
+    try:
+        worker.execute_from_commandline()
+    finally:
+        say_what_crashed(worker.crash_reason)
 
 
 def set_up_logging(log_level: str) -> None:

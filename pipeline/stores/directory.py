@@ -26,6 +26,7 @@ class DirectoryStore:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._swept: set[int] = set()
+        self._written: dict[Path, int] = {}
 
     def read(self, partition: int) -> Mapping[str, bytes]:
         """The files of a partition; each is read when it is asked for."""
@@ -38,7 +39,7 @@ class DirectoryStore:
             folder.mkdir(parents=True, exist_ok=True)
             self._sweep(partition)
             for name, data in objects.items():
-                _write(folder / name, data)
+                self._written[folder / name] = _write(folder / name, data)
             _sync_folder(folder)
         except OSError as error:
             raise StoreError(f"cannot write snapshots to {folder}: {error.strerror}") from error
@@ -49,8 +50,20 @@ class DirectoryStore:
         try:
             for name in names:
                 (folder / name).unlink(missing_ok=True)
+                self._written.pop(folder / name, None)
         except OSError as error:
             raise StoreError(f"cannot tidy snapshots in {folder}: {error.strerror}") from error
+
+    def discard(self, partition: int, names: Iterable[str]) -> None:
+        """Unlink files of a failed attempt: the next needs their room.
+
+        Only those that are still the ones written here: another writer may have put the same
+        content there since, and counts on it.
+        """
+        for path in (self._folder(partition) / name for name in names):
+            with contextlib.suppress(OSError):
+                if path.stat().st_ino == self._written.pop(path, None):
+                    path.unlink()
 
     def written_ms(self, partition: int, name: str) -> int | None:
         """The file's own time."""
@@ -88,18 +101,21 @@ class _Folder(Mapping[str, bytes]):
         return len(self._names)
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write(path: Path, data: bytes) -> int:
+    """Write a file; the number by which the file system knows it."""
     beside = path.with_name(path.name + _OURS)
     try:
         with beside.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+            number = os.fstat(file.fileno()).st_ino
         beside.rename(path)
     except OSError:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
         raise
+    return number
 
 
 def _sync_folder(folder: Path) -> None:

@@ -145,3 +145,10 @@ class TopicStore:
                 key = chunk_key(kind, name, part)
                 self._produce(partition, key, None, None, lambda *_: None)
         self._producer.poll(0)
+
+    def discard(self, partition: int, names: Iterable[str]) -> None:
+        """Leave a failed attempt as it is; a later `read` finds it, and it is removed then.
+
+        A tombstone written while we are cut off would arrive late, behind the same content that our
+        successor has written and counts on.
+        """

@@ -53,6 +53,21 @@ def test_what_is_removed_is_gone_and_removing_twice_is_no_fault(
     assert dict(store.read(0)) == {"manifest.1.aa": b"m", "blob.s.dd": b"later"}
 
 
+def test_a_failed_attempt_takes_nothing_from_who_wrote_the_same_since(
+    stores: tuple[Store, Store], broker: Broker, tmp_path: Path
+) -> None:
+    late, _ = stores
+    late.write(0, {"part.aa": b"same"})
+    if isinstance(late, TopicStore):
+        successor: Store = TopicStore(broker.config, late._topic, "worker")
+    else:
+        successor = DirectoryStore(tmp_path / "worker")
+    successor.write(0, {"part.aa": b"same"})
+    late.discard(0, ["part.aa"])
+    late.write(0, {"part.bb": b"later"})
+    assert dict(successor.read(0)) == {"part.aa": b"same", "part.bb": b"later"}
+
+
 def test_rooms_do_not_see_each_other(stores: tuple[Store, Store]) -> None:
     one, other = stores
     one.write(0, {"blob.s.aa": b"mine"})

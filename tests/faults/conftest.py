@@ -16,6 +16,7 @@ import pytest
 from pipeline.brokers import Broker, NoBrokerError
 from pipeline.brokers.local import ClusterConfig, LocalCluster
 from pipeline.brokers.server_properties import PLAINTEXT, Listener
+from pipeline.worker import warm_up
 from tests.faults.rows import TABLE_VARIABLE, Row, as_markdown, as_text
 from tests.faults.trial import Plan, Trial
 from tests.support.brokers import mark_folder, refuse
@@ -78,6 +79,12 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     terminalreporter.write_line(as_text(rows))
     if os.environ.get(TABLE_VARIABLE):
         Path(os.environ[TABLE_VARIABLE]).write_text(as_markdown(rows))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compiled() -> None:
+    """The kernels, on disk: else the first workers of a fresh checkout compile them for minutes."""
+    warm_up()
 
 
 @pytest.fixture(scope="session")

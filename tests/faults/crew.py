@@ -32,9 +32,6 @@ class Member:
     def alive(self) -> bool:
         return not self.gone and self.process.alive()
 
-    def alive_now(self) -> bool:
-        return self.alive
-
     def about(self) -> dict[str, Any]:
         """Its status page; empty while nobody answers."""
         if self.frozen or not self.alive:

@@ -38,8 +38,11 @@ def judge_evaluator(court: Court) -> Found:
             if state_hash(*evaluation.snapshot()) != state_hash(*offline.snapshot()):
                 offsets = evaluation.next_offsets
                 found.differs(f"partition {number}: the evaluator's state at {offsets} differs")
-        _judge_totals(found, number, kept[0][1], here)
+        newest = kept[0][1]
         everything = {name: each[number] for name, each in topics.items()}
+        if newest.next_offsets != {name: _end(everything[name]) for name in newest.next_offsets}:
+            found.differs(f"partition {number}: the evaluator's newest snapshot is not at the end")
+        _judge_totals(found, number, newest, here)
         _judge_scores(found, number, here, _answers(everything).keys() - _answers(here).keys())
     return found
 
@@ -67,6 +70,10 @@ def evaluate(
             evaluation.label(label, message.offset() or 0)
     evaluation.next_offsets = dict(ends)
     return evaluation
+
+
+def _end(messages: Sequence[Message]) -> int:
+    return (messages[-1].offset() or 0) + 1 if messages else 0
 
 
 def _until(messages: Sequence[Message], end: int) -> list[Message]:

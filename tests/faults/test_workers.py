@@ -180,7 +180,9 @@ def test_the_group_rebalances_in_the_middle_of_a_restore(trials: Trials, stays: 
         held = trial.crew.start(at="replay", times=trial.chance.randint(5, 50))
         held.await_reached()
         joined = trial.crew.start()
-        wait_until(lambda: joined.partitions, "the other to have a share", 120, joined.alive_now)
+        wait_until(
+            lambda: joined.partitions, "the other to have a share", 120, lambda: joined.alive
+        )
         trial.count()
         if not stays:
             _hand_over(trial, held, joined)

@@ -58,6 +58,7 @@ def _plain(chosen: argparse.Namespace) -> None:
     from tests.fuzz.targets import TARGETS
 
     target, chance, pool = TARGETS[chosen.target], Random(chosen.seed), seeds(chosen.target)
+    target(pool[0])  # compiled now: a kernel that is being compiled is no hang
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MB << 20, MEMORY_MB << 20))
     signal.signal(signal.SIGALRM, _hang)
     until, count = time.monotonic() + chosen.seconds, 0
@@ -98,8 +99,10 @@ def _guided(chosen: argparse.Namespace) -> None:
         from tests.fuzz.seeds import seeds
         from tests.fuzz.targets import TARGETS
 
+    pool = seeds(chosen.target)
+    TARGETS[chosen.target](pool[0])  # compiled now: a kernel that is being compiled is no hang
     folder = Path(tempfile.mkdtemp(prefix="dtgol-fuzz-"))
-    for number, data in enumerate(seeds(chosen.target)):
+    for number, data in enumerate(pool):
         (folder / str(number)).write_bytes(data)
 
     def blind(data: bytes, chance: Random) -> bytes:

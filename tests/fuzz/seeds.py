@@ -113,6 +113,9 @@ class Kept:
         for name in names:
             self._held.pop(name, None)
 
+    def discard(self, partition: int, names: Any) -> None:
+        self.remove(partition, names)
+
 
 def _manifest() -> bytes:
     objects = shelf_objects()

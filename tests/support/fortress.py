@@ -202,7 +202,7 @@ def _properties(authority: Authority, own: Identity) -> dict[str, str]:
         "listener.name.sasl.scram-sha-512.sasl.jaas.config": _SCRAM,
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         # A password that was changed is asked for again before long.
-        "listener.name.sasl.scram-sha-512.connections.max.reauth.ms": "8000",
+        "listener.name.sasl.scram-sha-512.connections.max.reauth.ms": "15000",
         "allow.everyone.if.no.acl.found": "false",
         "super.users": f"User:{ADMIN};User:broker",
     }

@@ -188,6 +188,15 @@ def test_a_failed_attempt_leaves_no_objects_behind(tmp_path: Path, torn: str) ->
         assert {path.name for path in (tmp_path / "0").iterdir()} == before
 
 
+def test_a_failed_attempt_leaves_alone_what_another_has_written_since(tmp_path: Path) -> None:
+    """A worker that was cut off and fails late: its successor has written the same content."""
+    late, successor = DirectoryStore(tmp_path), DirectoryStore(tmp_path)
+    late.write(0, {"part.aa": b"same", "part.bb": b"alone"})
+    successor.write(0, {"part.aa": b"same"})
+    late.discard(0, ["part.aa", "part.bb", "part.cc"])
+    assert dict(late.read(0)) == {"part.aa": b"same"}
+
+
 @pytest.mark.parametrize("torn", ["blob.", "manifest."])
 def test_a_torn_write_is_never_a_snapshot(tmp_path: Path, torn: str) -> None:
     journal, fold = Journal(), Fold(PLACE)
