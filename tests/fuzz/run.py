@@ -54,12 +54,13 @@ def main() -> None:
 
 
 def _plain(chosen: argparse.Namespace) -> None:
+    from pipeline.warmup import warm_kernels
     from tests.fuzz.mutation import mutated
     from tests.fuzz.seeds import seeds
     from tests.fuzz.targets import TARGETS
 
     target, chance, pool = TARGETS[chosen.target], Random(chosen.seed), seeds(chosen.target)
-    _compile_all()
+    warm_kernels()  # one that is being compiled is no hang
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MB << 20, MEMORY_MB << 20))
     signal.signal(signal.SIGALRM, _hang)
     until, count = time.monotonic() + chosen.seconds, 0
@@ -80,15 +81,6 @@ def _plain(chosen: argparse.Namespace) -> None:
     sys.stdout.write(f"{chosen.target}: {count} inputs, plain, nothing found\n")
 
 
-def _compile_all() -> None:
-    """A kernel that is being compiled is no hang."""
-    from dtgol_core.learner import Learner
-    from tests.fuzz.seeds import SMALL
-    from tests.support.records import nasty_events, play
-
-    play(Learner(SMALL), nasty_events("mixed", 1, 40))
-
-
 def _hang(*_: object) -> NoReturn:
     raise TimeoutError(f"longer than {HANG_S} s")
 
@@ -105,12 +97,13 @@ def _guided(chosen: argparse.Namespace) -> None:
     import atheris
 
     with atheris.instrument_imports(include=INSTRUMENTED, exclude=COMPILED):
+        from pipeline.warmup import warm_kernels
         from tests.fuzz.mutation import mutated
         from tests.fuzz.seeds import seeds
         from tests.fuzz.targets import TARGETS
 
     pool = seeds(chosen.target)
-    _compile_all()
+    warm_kernels()  # one that is being compiled is no hang
     folder = Path(tempfile.mkdtemp(prefix="dtgol-fuzz-"))
     for number, data in enumerate(pool):
         (folder / str(number)).write_bytes(data)
