@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import time
 import urllib.error
 import urllib.request
@@ -17,7 +18,6 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from pipeline.brokers import Broker
-from pipeline.brokers.process import free_ports
 from pipeline.decisions import decisions, journal_record
 from pipeline.fold import Fold, Output, Place
 from pipeline.topics_admin import apply
@@ -29,6 +29,7 @@ from topics.headers import Header, read_headers
 from topics.refusals import Rejection
 
 READ_S = 30.0
+WEB = re.compile(r"web: (http://\S+)")
 
 
 @dataclass
@@ -36,14 +37,27 @@ class Process:
     """A worker or an evaluator that runs."""
 
     child: Any
-    url: str
     log_path: Path
+    _url: str = ""
+
+    @property
+    def url(self) -> str:
+        """Where its pages are; empty until its log says so.
+
+        The system chooses the port: one chosen beforehand may be taken when it is wanted.
+        """
+        if not self._url:
+            said = WEB.search(self.log_path.read_text(errors="replace"))
+            self._url = said[1] if said else ""
+        return self._url
 
     def alive(self) -> bool:
         return self.child.poll() is None
 
     def get(self, path: str, token: str | None = None) -> tuple[int, str]:
         """Status code and body of a page; 0 if nobody answers."""
+        if not self.url:
+            return 0, ""
         request = urllib.request.Request(self.url + path)
         if token is not None:
             request.add_header("Authorization", f"Bearer {token}")
@@ -154,14 +168,13 @@ class Stage:
         `entry` is the module that is run, with arguments of its own in front.
         """
         self.started += 1
-        (port,) = free_ports(1)
         path = self.folder / "dtgol.toml"
         if config is not None:
             path = self.folder / f"dtgol-{self.started}.toml"
             path.write_text(config)
         log_path = self.folder / f"{role}-{self.started}.log"
-        with running(self.command(role, port, path, *more, entry=entry), log_path) as child:
-            yield Process(child, f"http://127.0.0.1:{port}", log_path)
+        with running(self.command(role, 0, path, *more, entry=entry), log_path) as child:
+            yield Process(child, log_path)
 
     def chosen(self) -> dict[str, object]:
         """The settings of every process here: short patience, then what the test wants."""
