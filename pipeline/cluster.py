@@ -39,6 +39,7 @@ _REFUSED = (
     KafkaError.SASL_AUTHENTICATION_FAILED,
     KafkaError._SSL,
 )
+_NO_IDS = (KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_VERSION)
 
 
 class UnansweredError(RuntimeError):
@@ -94,24 +95,39 @@ def look(
 
 
 def _metadata(admin: ListeningAdmin) -> Any:
-    """What the cluster says about itself."""
-    try:
-        return knock(admin, ASK_S)
-    except SilentError as error:
-        raise UnansweredError(str(error)) from None
-    except ClusterError as error:
-        raise RefusalError(str(error)) from None
+    """What the cluster says about itself, once it knows of a broker.
+
+    One that has just started answers before it counts itself in. Whether there are topic ids could
+    not be told then, and a worker that takes names for ids takes its own state for another's.
+    """
+    until = monotonic() + ASK_S
+    while True:
+        try:
+            known = knock(admin, ASK_S)
+        except SilentError as error:
+            raise UnansweredError(str(error)) from None
+        except ClusterError as error:
+            raise RefusalError(str(error)) from None
+        if known.brokers:
+            return known
+        if monotonic() > until:
+            raise UnansweredError("the cluster answers, but none of its brokers is ready yet")
+        sleep(LOOK_AGAIN_S)
 
 
 def _topic_ids(admin: AdminClient, names: list[str]) -> dict[str, str]:
-    """Ids as Kafka prints them; none from a broker that has none (the embedded one)."""
+    """Ids as Kafka prints them; none only from a cluster that has none."""
     found = {}
     try:
         asked = admin.describe_topics(TopicCollection(names), request_timeout=ASK_S)
         for name, future in asked.items():
             found[name] = str(future.result().topic_id)
-    except KafkaException:
-        return {}
+    except KafkaException as error:
+        if error.args[0].code() in _NO_IDS:
+            return {}
+        raise UnansweredError(
+            f"the ids of the topics cannot be read: {said(error.args[0])}"
+        ) from None
     return {name: id for name, id in found.items() if id.strip("A") and id != "None"}
 
 
