@@ -61,6 +61,7 @@ def make_app(settings: Settings, security: Security, role: str) -> Any:
         datadir=os.path.join(tempfile.gettempdir(), "dtgol-faust"),  # nothing is kept there
     )
     steady(app).on_refused = _end_without_rights
+    app.on_fallen = _end_without_consumer
     return app
 
 
@@ -228,6 +229,11 @@ def headers_of(message: Any) -> list[tuple[str, bytes | None]]:
 
 FAILED, REFUSED = 1, 2
 """Exit codes: start it again; an operator must decide something first."""
+
+
+def _end_without_consumer(error: Exception) -> None:
+    """Faust's fetcher has ended: nothing would come any more, and Faust's way down may hang."""
+    end(FAILED, f"Faust's consumer fell over ({error!r}); nothing is lost, to be started again")
 
 
 async def guarded(work: Coroutine[Any, Any, None]) -> None:

@@ -47,6 +47,34 @@ def lost(consumer: Any, offset: int, received: int) -> bool:
     return lost_before(SimpleNamespace(consumer=consumer), message, received)
 
 
+def test_a_partition_that_was_just_taken_away_has_no_end(
+    consumer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen in the fault suite: aiokafka asserts, Faust's fetcher falls over, the worker hangs."""
+
+    def gone(*_: Any) -> int:
+        raise AssertionError("Partition is not assigned")
+
+    monkeypatch.setattr(CommittedConsumer, "highwater", gone)
+    assert consumer.highwater(AT) == 0
+    monkeypatch.setattr(CommittedConsumer, "highwater", lambda *_: 7)
+    assert consumer.highwater(AT) == 7
+
+
+def test_who_runs_the_app_is_told_that_nothing_comes_any_more(
+    consumer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fall(*_: Any) -> None:
+        raise RuntimeError("of Faust's own")
+
+    heard: list[Exception] = []
+    consumer.app.on_fallen = heard.append
+    monkeypatch.setattr(CommittedConsumer, "_drain_messages", fall)
+    with pytest.raises(RuntimeError, match="of Faust's own"):
+        asyncio.run(consumer._drain_messages(None))
+    assert [str(each) for each in heard] == ["of Faust's own"]
+
+
 def test_a_gap_that_the_broker_left_is_no_loss(consumer: Any) -> None:
     consumer.play(4, 5)
     consumer.play(8, 9)  # 6 and 7 were a transaction's markers
