@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipeline.cli import BadInput
-from pipeline.cli.ending import end_politely
+from pipeline.cli.ending import end_politely, heed
 
 if TYPE_CHECKING:
     from pipeline.brokers import Broker
@@ -92,7 +92,12 @@ def _run(held: ExitStack, story: "Story", kind: Any, seconds: float, keep: bool)
 
     def started(service: "Service") -> None:
         step = Step(f"starting the {service.role}")
-        service.await_ready(step.still)
+
+        def still(why: str) -> None:
+            heed()
+            step.still(why)
+
+        service.await_ready(still)
         step.done(f"{service.url}/status")
 
     services = held.enter_context(services_on(broker, prefix, home, started))
@@ -100,6 +105,7 @@ def _run(held: ExitStack, story: "Story", kind: Any, seconds: float, keep: bool)
     with Screen(story) as screen:
 
         def show(*seen: Any) -> None:
+            heed()
             for service in services:
                 service.check()
             screen.show(*seen)
@@ -118,6 +124,7 @@ def _kernels(step: Any) -> None:
     child = subprocess.Popen([sys.executable, "-m", "pipeline.warmup"], stderr=subprocess.PIPE)
     try:
         while child.poll() is None:
+            heed()
             step.still()
             time.sleep(0.1)
             if step.seconds > KERNELS_S:
@@ -148,6 +155,7 @@ def _stay(broker: "Broker", prefix: str, services: "list[Service]") -> None:
         click.echo(f"  {service.role}: {service.url}/status, /metrics, /readyz")
     with contextlib.suppress(KeyboardInterrupt):
         while True:
+            heed()
             for service in services:
                 service.check()
             time.sleep(1)
