@@ -132,7 +132,10 @@ def refusal(error: KafkaError) -> str:
 
 
 def said(error: KafkaError) -> str:
-    """What an error says; where a right is missing, also what to do about it."""
+    """What an error says; where a login failed or a right is missing, also what to do about it."""
+    if error.code() == KafkaError._AUTHENTICATION:
+        # librdkafka calls a connection that was lost while logging in by the same name.
+        return f"it does not let us in, or went away meanwhile ({error.str()}): {SEE_LOGIN}"
     return f"{error.str()}; {SEE_RIGHTS}" if error.code() in _NO_RIGHT else error.str()
 
 

@@ -15,13 +15,11 @@ from pipeline.agents.evaluator import Bench, Booth
 from pipeline.cluster import Cluster, find_gaps, look
 from pipeline.evaluation import Bounds
 from pipeline.faustapp import (
-    REFUSED,
     bursts,
     commit,
-    end,
     guarded,
     make_app,
-    numbers,
+    partitions_of,
     raw_topic,
     refuse_gap,
 )
@@ -98,14 +96,12 @@ class Evaluator:
             self.app.add_future(guarded(work))
 
     async def _assigned(self, _: Any, assigned: set[Any], **__: Any) -> None:
-        ours = [numbers(assigned, self.names[name]) for name in READ]
-        if ours[0] != ours[1]:
-            end(REFUSED, f"predictions and labels were assigned differently: {ours}")
-        for partition in set(self.booths) - ours[0]:
+        ours = partitions_of(assigned, (self.names[name] for name in READ))
+        for partition in set(self.booths) - ours:
             booth, task = self.booths.pop(partition)
             booth.abandon()
             task.cancel()
-        for partition in ours[0]:
+        for partition in ours:
             if partition in self.booths:
                 self.booths[partition][0].rejoin()
             else:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import tempfile
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import faust
@@ -206,9 +206,18 @@ class Valve:
         return unread(self._app, *self._tp, received, end)
 
 
-def numbers(assigned: set[Any], topic: str) -> set[int]:
-    """The partitions of a topic in an assignment."""
-    return {tp.partition for tp in assigned if tp.topic == topic}
+def partitions_of(assigned: set[Any], topics: Iterable[str]) -> set[int]:
+    """The partitions in an assignment, which are the same of every topic.
+
+    They are not while a topic cannot be seen: its metadata is late, or a right was taken from us.
+    What lasts is told from each other at the next start.
+    """
+    ours = {name: {tp.partition for tp in assigned if tp.topic == name} for name in topics}
+    if len({frozenset(each) for each in ours.values()}) != 1:
+        told = ", ".join(f"{name} {sorted(each)}" for name, each in ours.items())
+        why = f"a topic is out of sight for now, or is to stay so: {SEE_RIGHTS}"
+        end(FAILED, f"partitions were assigned differently ({told}); {why}")
+    return next(iter(ours.values()))
 
 
 def milliseconds(message: Any) -> int:
@@ -233,6 +242,7 @@ FAILED, REFUSED = 1, 2
 
 def _end_without_consumer(error: Exception) -> None:
     """Faust's fetcher has ended: nothing would come any more, and Faust's way down may hang."""
+    _end_if_known(error)
     end(FAILED, f"Faust's consumer fell over ({error!r}); nothing is lost, to be started again")
 
 
@@ -240,15 +250,20 @@ async def guarded(work: Coroutine[Any, Any, None]) -> None:
     """Run something without which the process must not go on."""
     try:
         await work
-    except (RefusalError, ConfigError) as refusal:
-        end(REFUSED, str(refusal))
-    except (DeliveryError, UnansweredError) as failure:
-        end(FAILED, str(failure))
-    except KafkaException as failure:
-        end(FAILED, f"the cluster did not do as it was asked: {said(failure.args[0])}")
-    except Exception:
+    except Exception as error:
+        _end_if_known(error)
         log.exception("this is a bug")
         end(FAILED, "ended by a bug; nothing is lost, see the trace above")
+
+
+def _end_if_known(error: Exception) -> None:
+    """End with the sentence that an error of the world has; return if it has none."""
+    if isinstance(error, RefusalError | ConfigError):
+        end(REFUSED, str(error))
+    if isinstance(error, DeliveryError | UnansweredError):
+        end(FAILED, str(error))
+    if isinstance(error, KafkaException):
+        end(FAILED, f"the cluster did not do as it was asked: {said(error.args[0])}")
 
 
 async def refuse_gap(client: Mapping[str, Any], place: TP, offset: int, accept: bool) -> None:

@@ -29,7 +29,7 @@ from pipeline.faustapp import (
     end,
     guarded,
     make_app,
-    numbers,
+    partitions_of,
     raw_topic,
     refuse_gap,
 )
@@ -122,12 +122,10 @@ class Worker:
 
     async def _assigned(self, _: Any, assigned: set[Any], **__: Any) -> None:
         """Posts of partitions that went are given up, new ones taken, the others go on."""
-        ours = {name: numbers(assigned, self.names[name]) for name in (*SOURCES, "journal")}
-        if len({frozenset(each) for each in ours.values()}) != 1:
-            end(REFUSED, f"features, labels and journal were assigned differently: {ours}")
-        for partition in set(self.posts) - ours["journal"]:
+        ours = partitions_of(assigned, (self.names[name] for name in (*SOURCES, "journal")))
+        for partition in set(self.posts) - ours:
             self._give_up(self.posts.pop(partition))
-        for partition in ours["journal"]:
+        for partition in ours:
             if partition in self.posts:
                 self.posts[partition].seat.rejoin()
                 self.posts[partition].sequence.rejoin()

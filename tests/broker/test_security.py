@@ -395,6 +395,7 @@ def test_a_right_that_is_taken_from_a_running_worker_ends_it_with_a_sentence(
         if grant.resource == "topic" and grant.operation == "Write":
             send(fortress.client("producer"), stage.prefix, 0, 2)
         code = process.child.wait(LIMIT_S)
-    assert code == 1
+    # The consumer ends it with 1; a restore that is under way may be first, and refuses with 2.
+    assert code in (1, 2)
     assert "CRITICAL" in last_line(fortress, process)
     assert "grant this user what docs/security.md lists" in last_line(fortress, process)

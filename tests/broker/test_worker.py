@@ -430,6 +430,7 @@ def test_an_aborted_transaction_is_never_learnt(
         transaction(range(10, 15), True)
         kept = {str(n) for n in (*range(5), *range(10, 15))}
         stage.await_answers(kept, worker)
+        wait_until(lambda: _heard(worker.status()) == len(kept), "labels", 60, worker.alive)
     assert {said["id"] for said in stage.predictions()} == kept
     folds = stage.verify()
     assert sum(fold.counts["records/copy"] for fold in folds) == 20
