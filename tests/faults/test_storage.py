@@ -222,6 +222,7 @@ def test_the_journal_is_trimmed_above_the_snapshot(trials: Trials) -> None:
 def test_features_are_trimmed_before_they_were_read(trials: Trials) -> None:
     with trials.open(plan("features trimmed before they were read")) as trial:
         trial.moment()
+        await_commits(trial, "worker", "features")
         trial.kill(trial.anyone())
         trial.moment()
         gone = trim_unread(trial, "worker", "features")
@@ -240,6 +241,7 @@ def test_features_are_trimmed_before_they_were_read(trials: Trials) -> None:
 def test_predictions_are_trimmed_before_they_were_scored(trials: Trials) -> None:
     with trials.open(plan("predictions trimmed before they were read", evaluators=1)) as trial:
         trial.moment()
+        await_commits(trial, "evaluator", "predictions")
         trial.kill(trial.anyone("evaluator"))
         await_answer(trial)
         gone = trim_unread(trial, "evaluator", "predictions")
@@ -257,6 +259,11 @@ def high_ends(trial: Trial, name: str) -> dict[int, int]:
         number, offset = message.partition() or 0, message.offset() or 0
         ends[number] = max(ends[number], offset + 1)
     return ends
+
+
+def await_commits(trial: Trial, role: str, name: str) -> None:
+    """Until every partition was read: who has committed nothing starts at the beginning there is."""
+    wait_until(lambda: all(trial.committed(role, name).values()), f"{role} to commit {name}")
 
 
 def trim_unread(trial: Trial, role: str, name: str) -> dict[int, range]:
