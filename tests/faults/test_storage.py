@@ -262,7 +262,7 @@ def high_ends(trial: Trial, name: str) -> dict[int, int]:
 
 
 def await_commits(trial: Trial, role: str, name: str) -> None:
-    """Until every partition was read: who has committed nothing starts at the beginning there is."""
+    """Until every partition was read: who has committed nothing simply starts where it begins."""
     wait_until(lambda: all(trial.committed(role, name).values()), f"{role} to commit {name}")
 
 
