@@ -182,7 +182,8 @@ class Booth:
         if not self._gap(evaluation):
             return False
         first = self._queue[0]
-        self._needed[first.topic] = first.offset
+        # What this state has taken from the queue will not come again: the next one must read it.
+        self._needed = {**evaluation.next_offsets, first.topic: first.offset}
         self._queue[0] = first._replace(linked=True)
         log.warning("partition %d: overtaken, restored again", self.partition)
         return True

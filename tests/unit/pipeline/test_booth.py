@@ -63,13 +63,13 @@ def at(offset: int) -> Evaluation:
     return found
 
 
-def put(booth: Booth, offset: int, before: int | None = None) -> None:
+def put(booth: Booth, offset: int, before: int | None = None, topic: str = "p-predictions") -> None:
     app: Any = booth._app
     if before is not None:
         app.consumer.gaps[offset] = before
     booth.put(
         SimpleNamespace(
-            topic="p-predictions", partition=0, offset=offset, key=b"k", value=b"?", timestamp=1.0
+            topic=topic, partition=0, offset=offset, key=b"k", value=b"?", timestamp=1.0
         )
     )
 
@@ -99,9 +99,21 @@ def test_a_state_that_others_have_overtaken_is_restored_again(
     put(booth, 121)
     run(booth, lambda: offset_of(booth) == 122)
     assert restores == []
-    assert booth._needed == {"predictions": 120}
+    assert booth._needed == {"predictions": 120, "labels": 0}
     assert booth.evaluation is not None
     assert booth.evaluation.counts["predictions/refused"] == 2  # 120 and 121, each once
+
+
+def test_what_an_overtaken_state_had_taken_in_is_read_by_the_next_one(
+    booth: Booth, restores: list[Evaluation]
+) -> None:
+    """Seen in a trial: labels in front of the gap were gone with the state that had heard them."""
+    restores += [at(100), at(120)]
+    for offset in (0, 1):
+        put(booth, offset, topic="p-labels")
+    put(booth, 120, before=FIRST_AFTER_A_SEEK)
+    run(booth, lambda: offset_of(booth) == 121)
+    assert booth._needed == {"predictions": 120, "labels": 2}
 
 
 def test_a_gap_that_the_broker_left_is_no_reason_to_restore(
