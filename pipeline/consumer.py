@@ -8,6 +8,8 @@
   reset to the earliest record in silence. Here the app is told before a later record goes on.
 - A rebalance between a fetch and its hand-over makes the fetcher fall over, and the process hangs
   on its way down. Here it does not fall, and should it ever, the app is told.
+- A commit whose partitions a rebalance has just taken away makes the consumer crash. Here it is a
+  commit that was refused, which only costs a replay.
 - What a rebalance drops is fetched again by seeking to the committed offset; where nothing is
   committed yet Faust does not seek, and it is gone. Here such a partition begins again.
 - A fetch waits at the broker for at most a twentieth of a second.
@@ -54,6 +56,12 @@ class SteadyThread(CommittedThread):
         assert hasattr(consumer, "_fetch_max_wait_ms"), "aiokafka has moved its fetch wait"
         consumer._fetch_max_wait_ms = FETCH_WAIT_MS
         return consumer
+
+    async def _commit(self, offsets: Any) -> bool:
+        """Commit; Faust falls over a commit of which a rebalance has just left nothing."""
+        if not any(tp in self.assignment() for tp in offsets):
+            return False
+        return bool(await super()._commit(offsets))
 
     async def seek_to_committed(self) -> Any:
         """Seek every partition; one of which nothing is committed goes back to its start."""

@@ -161,3 +161,21 @@ def test_a_partition_of_which_nothing_is_committed_is_begun_again(
     thread.call_thread = call_thread
     assert asyncio.run(thread.seek_to_committed()) == offsets
     assert sorted(begun) == [TP("labels", 0), TP("labels", 1)]
+
+
+def test_a_commit_of_which_a_rebalance_has_left_nothing_is_refused_and_no_crash(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seen in a trial with a woken worker: aiokafka raises ValueError, and Faust goes down."""
+    asked: list[Any] = []
+
+    async def commit(_: Any, offsets: Any) -> bool:
+        asked.append(offsets)
+        return True
+
+    monkeypatch.setattr(CommittedThread, "_commit", commit)
+    monkeypatch.setattr(SteadyThread, "assignment", lambda _: {AT})
+    thread: Any = object.__new__(SteadyThread)
+    assert asyncio.run(thread._commit({TP("features", 1): 5})) is False
+    assert asked == []
+    assert asyncio.run(thread._commit({AT: 5, TP("features", 1): 5})) is True
