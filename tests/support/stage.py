@@ -28,6 +28,8 @@ from topics.deadletters import DeadLetter, is_marker
 from topics.headers import Header, read_headers
 from topics.refusals import Rejection
 
+QUEUE_MAX = 50_000
+"""Half of what librdkafka holds: a long backlog is sent as fast as the broker takes it."""
 READ_S = 30.0
 WEB = re.compile(r"web: (http://\S+)")
 
@@ -135,6 +137,8 @@ class Stage:
         timestamp_ms: int = 0,
     ) -> None:
         """One record, as any producer would send it."""
+        while len(self._producer) >= QUEUE_MAX:
+            self._producer.poll(0.05)
         self._producer.produce(
             self.topic(name),
             value=value,
