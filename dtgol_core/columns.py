@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dtgol_core.config import Config, FeatureConfig
+from dtgol_core.state import text, whole
 from dtgol_core.types import FloatArray, Record, Rejection, Value
 
 ORDINAL, CONTINUOUS, NOMINAL = 0, 1, 2
@@ -253,12 +254,12 @@ class Columns:
         for name, known in snapshot.items():
             feature = Feature(
                 kind=KIND_NAMES.index(known["kind"]),
-                accepts=tuple(known["accepts"]),
-                inferred=known["inferred"],
-                columns=tuple(known["columns"]),
-                levels=dict(known["levels"]),
-                other=known["other"],
-                seen=frozenset(known["seen"]),
+                accepts=tuple(map(text, known["accepts"])),
+                inferred=bool(known["inferred"]),
+                columns=tuple(map(whole, known["columns"])),
+                levels={level: whole(column) for level, column in known["levels"].items()},
+                other=whole(known["other"]),
+                seen=frozenset(map(float, known["seen"])),
             )
             columns.features[name] = feature
             for column in feature.columns:

@@ -21,7 +21,16 @@ from dtgol_core.graph import Graph
 from dtgol_core.losses import entropy
 from dtgol_core.marginals import Marginals
 from dtgol_core.softlabels import SoftLabels
-from dtgol_core.state import DAMAGE, Snapshot, SnapshotError, check_types, clone, gather, part
+from dtgol_core.state import (
+    DAMAGE,
+    Snapshot,
+    SnapshotError,
+    check_types,
+    clone,
+    gather,
+    part,
+    whole,
+)
 from dtgol_core.tracks import Tracks
 from dtgol_core.types import Contribution, FloatArray, Forecast, LabelReceipt, Record, Rejection
 
@@ -330,7 +339,7 @@ class Learner:
         try:
             own = part(snapshot, "learner")
             learner.step, learner.clock_ms = own["step"], own["clock_ms"]
-            learner.counts = Counter(own["counts"])
+            learner.counts = Counter({name: whole(n) for name, n in own["counts"].items()})
             features = part(snapshot, "columns")["features"]
             learner.columns = Columns.restore(config, features)
             learner.delay = DelayTable.restore(config.delay, part(snapshot, "delay"))

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dtgol_core.bins import exponential_bin, exponential_bin_top
+from dtgol_core.state import whole
 from dtgol_core.tallies import Mark, Quality, Tally, bump, mark
 
 _DELAY_BITS = 3
@@ -232,11 +233,11 @@ class Scoreboard:
 
     @staticmethod
     def restore(snapshot: Mapping[str, Any]) -> "Scoreboard":
-        """The board a snapshot was taken of."""
-        board = Scoreboard(snapshot["window_rows"], snapshot["windows_max"])
-        board._newest = snapshot["newest"]
+        """The board a snapshot was taken of; an error of Python's own kinds if it is none."""
+        board = Scoreboard(whole(snapshot["window_rows"]), whole(snapshot["windows_max"]))
+        board._newest = whole(snapshot["newest"])
         board._total = _unpack(snapshot["total"])
-        board._windows = {window: _unpack(part) for window, part in snapshot["windows"]}
+        board._windows = {whole(window): _unpack(part) for window, part in snapshot["windows"]}
         return board
 
     def _add(self, p: float, naive: float, y: int, step: int, delay: int | None, sign: int) -> None:
@@ -281,9 +282,15 @@ def _pack(part: _Part) -> dict[str, Any]:
 
 def _unpack(packed: Mapping[str, Any]) -> _Part:
     forecast, naive = (_unpack_tally(packed[name]) for name in ("forecast", "naive"))
-    return _Part(packed["count"], packed["positives"], forecast, naive, dict(packed["delays"]))
+    count, positives = whole(packed["count"]), whole(packed["positives"])
+    return _Part(count, positives, forecast, naive, _unpack_counts(packed["delays"]))
 
 
 def _unpack_tally(packed: Mapping[str, Any]) -> Tally:
-    errors, loss, brier = packed["sums"]
-    return Tally(errors, loss, brier, dict(packed["bins"]), dict(packed["surplus"]))
+    errors, loss, brier = map(whole, packed["sums"])
+    counts = _unpack_counts(packed["bins"]), _unpack_counts(packed["surplus"])
+    return Tally(errors, loss, brier, *counts)
+
+
+def _unpack_counts(packed: list[list[int]]) -> dict[int, int]:
+    return {whole(number): whole(count) for number, count in packed}

@@ -19,6 +19,8 @@ VERSION = 1
 _MAGIC = b"DTGOLSNP"
 _PREFIX = struct.Struct("<8sI32sQ")  # magic, version, digest of all that follows, header length
 _DTYPES = ("<f8", "<i8", "<i4", "|i1", "|u1", "|b1")
+_EMPTY_SIDE_MAX = 1 << 20
+"""Rows that an array without columns may have: nothing else would bound them."""
 
 Array = npt.NDArray[Any]
 DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -84,7 +86,11 @@ def decode(blob: bytes) -> Snapshot:
     if version < 1 or hashlib.sha256(body).digest() != digest:
         raise SnapshotError("the snapshot is damaged: its checksum does not match")
     try:
-        header = json.loads(bytes(body[:header_length]).decode("utf-8", "surrogatepass"))
+        header = json.loads(
+            bytes(body[:header_length]).decode("utf-8", "surrogatepass"),
+            parse_float=_finite,
+            parse_constant=_finite,
+        )
         arrays = {}
         offset = header_length
         for entry in header["arrays"]:
@@ -96,6 +102,8 @@ def decode(blob: bytes) -> Snapshot:
             if not all(type(extent) is int and extent >= 0 for extent in shape):
                 raise SnapshotError(f"array {entry['name']} has no shape")
             count = math.prod(shape)
+            if count == 0 and max(shape) > _EMPTY_SIDE_MAX:
+                raise SnapshotError(f"array {entry['name']} is empty and claims to be huge")
             flat = np.frombuffer(body, dtype=dtype, count=count, offset=offset)
             arrays[entry["name"]] = flat.reshape(shape).copy()
             offset += count * dtype.itemsize
@@ -126,6 +134,27 @@ def check_types(given: Snapshot, fresh: Snapshot) -> None:
         for name, value in values.items():
             if not _alike(section.get(name, value), value):
                 raise SnapshotError(f"the snapshot is damaged: {room}.{name} is of another type")
+
+
+def whole(value: Any) -> int:
+    """The value, if it is a whole number; JSON may have given anything."""
+    if type(value) is not int:
+        raise TypeError(f"a {type(value).__name__} where a whole number should be")
+    return value
+
+
+def text(value: Any) -> str:
+    """The value, if it is a text."""
+    if type(value) is not str:
+        raise TypeError(f"a {type(value).__name__} where a text should be")
+    return value
+
+
+def _finite(written: str) -> float:
+    number = float(written)
+    if not math.isfinite(number):
+        raise ValueError(f"{written} is no finite number")
+    return number
 
 
 def _alike(given: object, like: object) -> bool:

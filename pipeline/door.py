@@ -9,12 +9,15 @@ texts name addresses and mechanisms only.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator, Mapping
 from time import monotonic
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
+
+log = logging.getLogger(__name__)
 
 FIRST_TRY_S = 1.0
 SEE_LOGIN = "see that user, password and mechanism are right"
@@ -47,19 +50,29 @@ class SilentError(ClusterError):
 
 
 class Ear:
-    """Hears what librdkafka says about brokers; give it as ``error_cb``."""
+    """Hears what librdkafka says; give it as ``error_cb``, and as ``logger`` to a producer."""
 
     def __init__(self) -> None:
         self.refusal = ""
         """Why a broker turned us away, as one sentence; empty if none has."""
         self.trouble = ""
         """What was wrong last, whatever it was."""
+        self.fatal: KafkaError | None = None
+        """Why librdkafka has given its producer up, if it has."""
 
     def __call__(self, error: KafkaError) -> None:
         if refuses(error):
             self.refusal = refusal(error)
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self.trouble = error.str()
+
+    def log(self, level: int, form: str, facility: str, client: str, text: str) -> None:
+        """A line of librdkafka's log, as it calls a logger."""
+        if facility != "FATAL":
+            log.log(level, "librdkafka: %s", text)
+            return
+        codes = (code for code in _NO_RIGHT if KafkaError(code).str() in text)
+        self.fatal = KafkaError(next(codes, KafkaError._FATAL), text)
 
 
 class ListeningAdmin(AdminClient):
@@ -80,35 +93,44 @@ class ListeningConsumer(Consumer):
 
 
 class ListeningProducer(Producer):
-    """A producer with an ear. Once librdkafka gives it up, poll and flush raise KafkaException."""
+    """A producer with an ear. Once librdkafka gives it up, every call says why: KafkaException.
+
+    confluent-kafka raises the reason within whatever callback comes next, which becomes a
+    SystemError or is lost there; so it is taken from librdkafka's log, which comes by poll.
+    """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.ear = Ear()
-        super().__init__({**settings, "error_cb": self.ear})
+        super().__init__({**settings, "error_cb": self.ear, "logger": self.ear})
+
+    def produce(self, *args: Any, **kwargs: Any) -> None:
+        """Put a record into the queue."""
+        try:
+            super().produce(*args, **kwargs)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError._FATAL:
+                self.poll(0)
+            raise
 
     def poll(self, timeout: float = -1) -> int:
         """Serve callbacks."""
-        with _fatal_is_kafkas():
+        with self._given_up():
             return super().poll(timeout)
 
     def flush(self, timeout: float = -1) -> int:
         """Wait for all deliveries."""
-        with _fatal_is_kafkas():
+        with self._given_up():
             return super().flush(timeout)
 
-
-@contextlib.contextmanager
-def _fatal_is_kafkas() -> Iterator[None]:
-    """confluent-kafka raises a fatal error within whatever callback comes next: a SystemError."""
-    try:
-        yield
-    except SystemError as error:
-        cause = error
-        while cause is not None and not isinstance(cause, KafkaException):
-            cause = cause.__cause__  # type: ignore[assignment]
-        if cause is None:
-            raise
-        raise KafkaException(cause.args[0]) from None
+    @contextlib.contextmanager
+    def _given_up(self) -> Iterator[None]:
+        try:
+            yield
+        except (KafkaException, SystemError):
+            if self.ear.fatal is None:
+                raise
+        if self.ear.fatal is not None:
+            raise KafkaException(self.ear.fatal) from None
 
 
 def refuses(error: KafkaError) -> bool:

@@ -29,6 +29,7 @@ from dtgol_core.state import (
     check_types,
     pack_ids,
     unpack_ids,
+    whole,
 )
 from topics.labels import Label
 from topics.predictions import Identity, Prediction
@@ -261,9 +262,10 @@ class Evaluation:
         evaluation = Evaluation(journal_id, partition, bounds)
         try:
             check_types(blobs["pairs"], evaluation.cut().snapshot()[1]["pairs"])
-            evaluation.next_offsets = dict(state["next_offsets"])
-            evaluation.floor = state["floor"]
-            evaluation.counts = Counter(state["counts"])
+            offsets = state["next_offsets"]
+            evaluation.next_offsets = {name: whole(at) for name, at in offsets.items()}
+            evaluation.floor = whole(state["floor"])
+            evaluation.counts = Counter({name: whole(n) for name, n in state["counts"].items()})
             evaluation._fill(blobs["pairs"].arrays)
             boards = blobs["pairs"].manifest["boards"]
             evaluation.boards = {name: Scoreboard.restore(board) for name, board in boards.items()}

@@ -20,7 +20,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from dtgol_core.config import ConfigError
-from dtgol_core.state import DAMAGE, Snapshot, SnapshotError
+from dtgol_core.state import DAMAGE, Snapshot, SnapshotError, text, whole
 from dtgol_core.state import digest as state_digest
 from dtgol_core.types import LabelOutcome
 from dtgol_core.types import Rejection as LearnerRejection
@@ -59,7 +59,7 @@ class FoldSnapshot(NamedTuple):
     @property
     def next_offset(self) -> int:
         """The first journal offset that is not in it."""
-        return int(self.state["next_offset"])
+        return whole(self.state["next_offset"])
 
 
 class Fold:
@@ -331,11 +331,11 @@ class Fold:
             raise SnapshotError(f"the state of the partition has format {state.get('version')!r}")
         try:
             fold = Fold(place, Rules.read(state["rules"]), skips)
-            fold.next_offset, fold.clock_ms = state["next_offset"], state["clock_ms"]
-            fold.marks = {(topic, id): mark for topic, id, mark in state["marks"]}
+            fold.next_offset, fold.clock_ms = whole(state["next_offset"]), whole(state["clock_ms"])
+            fold.marks = {(text(name), text(id)): whole(mark) for name, id, mark in state["marks"]}
             if state["forgiven"] is not None:
-                fold.forgiven = {(topic, id) for topic, id in state["forgiven"]}
-            fold.counts = Counter(state["counts"])
+                fold.forgiven = {(text(name), text(id)) for name, id in state["forgiven"]}
+            fold.counts = Counter({name: whole(n) for name, n in state["counts"].items()})
             for name, next_offset in state["streams"]:
                 stream = fold.streams[name] = StreamState.restore(streams[name])
                 if stream.next_offset != next_offset:

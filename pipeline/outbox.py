@@ -99,12 +99,13 @@ class Outbox:
                 value=value,
                 key=key,
                 partition=lane.partition,
-                headers=headers,  # type: ignore[arg-type]  # a header without a value is allowed
+                headers=headers,
                 on_delivery=lane.report,
             )
         except Exception as error:
             # Nothing that is refused here may be forgotten: the lane would have a hole.
-            self.fail(f"{lane.topic}[{lane.partition}]: {error}")
+            why = said(error.args[0]) if isinstance(error, KafkaException) else str(error)
+            self.fail(f"{lane.topic}[{lane.partition}]: {why}")
             self.check()
 
     def poll(self) -> None:

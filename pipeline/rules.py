@@ -92,6 +92,8 @@ class Rules:
         }
         if self.stream_idle_ms is not None:
             whole["stream_idle_ms"] = self.stream_idle_ms, 1
+        if self.held_bytes_max is not None:
+            whole["held_bytes_max"] = self.held_bytes_max, 0
         for name, (value, low) in whole.items():
             if type(value) is not int or value < low:
                 raise ConfigError(f"{name} must be a whole number of at least {low}")

@@ -16,7 +16,7 @@ import numpy as np
 
 from dtgol_core.config import Config
 from dtgol_core.learner import Learner
-from dtgol_core.state import DAMAGE, Snapshot, SnapshotError, pack_ids, unpack_ids
+from dtgol_core.state import DAMAGE, Snapshot, SnapshotError, pack_ids, text, unpack_ids, whole
 from pipeline.rules import FOLD_VERSION
 from topics.headers import Header, record_bytes
 
@@ -104,7 +104,8 @@ class StreamState:
             config = Config.read(snapshot.manifest["config"])
             state = StreamState(config)
             own = snapshot.manifest[_OWN]
-            state.next_offset, state.touched_ms = own["next_offset"], own["touched_ms"]
+            state.next_offset = whole(own["next_offset"])
+            state.touched_ms = whole(own["touched_ms"])
             state.held = _unpack_held(snapshot)
             state.held_bytes = sum(label.size for label in state.held.values())
         except DAMAGE as error:
@@ -152,5 +153,6 @@ def _pack_headers(headers: Sequence[Header]) -> bytes:
 
 def _unpack_headers(packed: bytes) -> tuple[Header, ...]:
     return tuple(
-        (name, None if value is None else b64decode(value)) for name, value in json.loads(packed)
+        (text(name), None if value is None else b64decode(value))
+        for name, value in json.loads(packed)
     )

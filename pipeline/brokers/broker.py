@@ -57,8 +57,8 @@ class Broker:
 
     @property
     def config(self) -> ClientConfig:
-        """Settings for any confluent-kafka client: the address and the security settings."""
-        return {**self.client, "bootstrap.servers": self.bootstrap}
+        """Settings for any confluent-kafka client: where, how to get in, and no lines on stderr."""
+        return {"log_level": 0, **self.client, "bootstrap.servers": self.bootstrap}
 
 
 def await_metadata(

@@ -5,11 +5,12 @@ every record handed over is stored by the cluster, and raises otherwise. It neve
 one that appears by accident would have the wrong number of partitions, for life.
 """
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
@@ -20,6 +21,8 @@ from topics.headers import Header
 
 ClientSettings: TypeAlias = Mapping[str, str | int | float | bool]
 """librdkafka's own names: ``bootstrap.servers`` and, where needed, the security settings."""
+
+Result = TypeVar("Result")
 
 CONNECT_S = 10.0
 DELIVERY_S = 60.0
@@ -99,7 +102,8 @@ class Sender:
         if kind is None:
             self.flush()
         else:  # The block's own error is the news; what was handed over still gets a chance.
-            self._producer.flush(FLUSH_EXTRA_S)
+            with contextlib.suppress(KafkaException):
+                self._producer.flush(FLUSH_EXTRA_S)
 
     def send(
         self,
@@ -118,7 +122,8 @@ class Sender:
             self._serve(self._producer.poll, 0)
             self._check()
             try:
-                self._producer.produce(
+                self._serve(
+                    self._producer.produce,
                     self._topics[name],
                     value,
                     key,
@@ -139,9 +144,9 @@ class Sender:
         if left:
             raise DeliveryError(self._undelivered(left))
 
-    def _serve(self, call: Callable[[float], int], timeout_s: float) -> int:
+    def _serve(self, call: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
         try:
-            return call(timeout_s)
+            return call(*args, **kwargs)
         except KafkaException as error:
             fatal = error.args[0]
             advice = _ADVICE.get(fatal.code(), f"repair that, {_AGAIN}")

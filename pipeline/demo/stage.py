@@ -92,7 +92,7 @@ def topics_on(broker: Broker, prefix: str) -> Iterator[None]:
     """The topics, made by whatever means the broker has; deleted if the broker outlives us."""
     names = [prefix + topic.name for topic in CATALOG]
     if not broker.limits.creates_topics:
-        producer = Producer({**broker.config, "log_level": 0})
+        producer = Producer(broker.config)
         for name in names:  # The embedded cluster creates a topic for a producer that asks for it.
             producer.list_topics(name, timeout=ANSWER_S)
         yield
@@ -106,7 +106,7 @@ def topics_on(broker: Broker, prefix: str) -> Iterator[None]:
 
 
 def _remove(broker: Broker, topics: Sequence[str], groups: Sequence[str]) -> None:
-    admin = AdminClient({**broker.config, "log_level": 0})
+    admin = AdminClient(broker.config)
     gone = admin.delete_topics(list(topics)) | admin.delete_consumer_groups(list(groups))
     for done in gone.values():
         with contextlib.suppress(KafkaException):  # A group that was never used is not there.

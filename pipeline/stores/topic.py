@@ -129,7 +129,7 @@ class TopicStore:
                     key=key,
                     value=value,
                     partition=partition,
-                    headers=write_headers(chunk) if chunk else [],  # type: ignore[arg-type]
+                    headers=write_headers(chunk) if chunk else [],
                     on_delivery=report,
                 )
                 self._producer.poll(0)

@@ -198,7 +198,7 @@ def test_three_nodes_outlive_one_and_take_it_back() -> None:
         refuse("local", str(refusal))
     with cluster:
         topic = "replicated"
-        config = {**cluster.broker.config, "log_level": 0}
+        config = cluster.broker.config
         admin = AdminClient(config)
         admin.create_topics([NewTopic(topic, 1, 3)])[topic].result(30)
         wait_until(lambda: len(in_sync(admin, topic)) == 3, "three copies")

@@ -196,7 +196,7 @@ def test_without_standbys_faust_falls_back_to_another_assignor(bench: Bench) -> 
 def test_aborted_transactions_are_delivered_only_without_the_override(
     bench: Bench, committed_only: bool
 ) -> None:
-    producer = Producer({**bench.broker.config, "transactional.id": bench.group, "log_level": 0})
+    producer = Producer({**bench.broker.config, "transactional.id": bench.group})
     _begin(producer)
     for value, ends_well in ((b"aborted", False), (b"kept", True), (b"aborted", False)):
         producer.begin_transaction()
@@ -214,7 +214,7 @@ def test_aborted_transactions_are_delivered_only_without_the_override(
 
 def test_open_transaction_holds_the_stream_back(bench: Bench) -> None:
     """A reader of committed records waits at the first undecided one; order is kept."""
-    producer = Producer({**bench.broker.config, "transactional.id": bench.group, "log_level": 0})
+    producer = Producer({**bench.broker.config, "transactional.id": bench.group})
     _begin(producer)
     producer.begin_transaction()
     producer.produce(bench.topics[0], b"undecided", b"k", partition=0)

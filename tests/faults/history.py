@@ -34,7 +34,7 @@ class History:
         self.earlier[name] = self.with_earlier(name, stage.read(name))
         topic = stage.topic(name)
         wanted = [TopicPartition(topic, number, end) for number, end in ends.items()]
-        admin = AdminClient({**stage.broker.config, "log_level": 0})
+        admin = AdminClient(stage.broker.config)
         for done in admin.delete_records(wanted).values():
             done.result(ASK_S)
 

@@ -102,7 +102,7 @@ def test_one_of_three_brokers_is_killed_and_comes_back(trials: Trials, three: Lo
 
 def all_in_sync(cluster: LocalCluster) -> bool:
     """Whether every copy of every partition keeps up: only then may the next broker go."""
-    admin = AdminClient({**cluster.broker.config, "log_level": 0})
+    admin = AdminClient(cluster.broker.config)
     try:
         topics = admin.list_topics(timeout=10).topics.values()
     except KafkaException:

@@ -10,13 +10,14 @@ import hashlib
 import json
 import struct
 from collections.abc import Callable
+from math import inf, nan
 from random import Random
 from typing import Any
 
 HEAD = struct.Struct("<8sI32sQ")
 MAGIC = b"DTGOLSNP"
 VALUES: tuple[Any, ...] = (
-    *(None, True, False, 0, 1, -1, 2, 3, 0.5, -0.0, 1e-320, 1e300),
+    *(None, True, False, 0, 1, -1, 2, 3, 0.5, -0.0, 1e-320, 1e300, inf, nan),
     *(2**31, 2**63 - 1, 2**63, 2**64, 10**30, -(2**63)),
     *("", "a", "default", "\x00", "\ud800", "continuous", "<f8", "|O", "x" * 300),
     *([], [[]], {}, [0], [2**40, 0], [0, 2**40], [-1], [1, 1], {"a": 1}, [None], [0, 1, 2]),

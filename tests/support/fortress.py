@@ -93,6 +93,7 @@ class Fortress:
             "sasl.username": user,
             "sasl.password": self.passwords[user],
             "ssl.ca.location": str(self.authority.ca),
+            "log_level": 0,
         }
 
     @cached_property

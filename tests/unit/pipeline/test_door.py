@@ -8,7 +8,15 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from pipeline import door
-from pipeline.door import ClusterError, Ear, ListeningAdmin, knock, refuses, said
+from pipeline.door import (
+    ClusterError,
+    Ear,
+    ListeningAdmin,
+    ListeningProducer,
+    knock,
+    refuses,
+    said,
+)
 
 LOST = "sasl_ssl://b:1: SASL SCRAM mechanism handshake failed: Local: Broker transport failure"
 
@@ -72,3 +80,25 @@ def test_a_missing_right_comes_with_what_to_do() -> None:
     failed = error(KafkaError.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed")
     assert said(failed).endswith("grant this user what docs/security.md lists for its role")
     assert said(error(KafkaError._TIMED_OUT, "late")) == "late"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("Fatal error: Broker: Cluster authorization failed: no PID", 31),
+        ("Fatal error: Local: whatever", KafkaError._FATAL),
+    ],
+)
+def test_a_producer_that_was_given_up_says_why_in_every_call(text: str, code: int) -> None:
+    producer = ListeningProducer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    producer.poll(0)
+    producer.ear.log(50, "%s [%s] %s", "FATAL", "rdkafka#producer-1", text)
+    for call in (producer.poll, producer.flush):
+        with pytest.raises(KafkaException) as raised:
+            call(0)
+        assert (raised.value.args[0].code(), raised.value.args[0].str()) == (code, text)
+
+
+def test_other_lines_of_librdkafka_go_to_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    Ear().log(40, "%s [%s] %s", "FAIL", "rdkafka#producer-1", "Connection refused")
+    assert "librdkafka: Connection refused" in caplog.text
