@@ -12,10 +12,10 @@ from typing import Any
 import faust
 from confluent_kafka import Producer
 
+from pipeline.access.credentials import faust_credentials
+from pipeline.access.security import Security
 from pipeline.cli.process import run_app, set_up_logging
-from pipeline.credentials import faust_credentials
-from pipeline.faustapp import bursts, make_app, raw_topic
-from pipeline.security import Security
+from pipeline.engine.faustapp import bursts, make_app, raw_topic
 from pipeline.settings import read_settings
 
 

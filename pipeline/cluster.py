@@ -21,9 +21,9 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from pipeline.door import ClusterError, ListeningAdmin, SilentError, knock, said
+from pipeline.access.door import ClusterError, ListeningAdmin, SilentError, knock, said
+from pipeline.access.rights import missing_rights
 from pipeline.reader import ASK_S, bounds, open_reader
-from pipeline.rights import missing_rights
 from pipeline.settings import Settings
 from pipeline.snapshots import RefusalError
 from topics.catalog import TOGETHER, partition_mismatch

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from pipeline.access.security import Security
 from pipeline.agents.evaluator import Bench, Booth
 from pipeline.cluster import Cluster, find_gaps, look
-from pipeline.evaluation import Bounds
-from pipeline.faustapp import (
+from pipeline.engine.faustapp import (
     bursts,
     commit,
     guarded,
@@ -23,10 +23,10 @@ from pipeline.faustapp import (
     raw_topic,
     refuse_gap,
 )
+from pipeline.evaluation import Bounds
 from pipeline.fingerprint import fingerprint
 from pipeline.metrics import Gauge, StateCollector, make_registry
 from pipeline.outbox import Outbox
-from pipeline.security import Security
 from pipeline.settings import Settings
 from pipeline.signs import booth_signs, make_vigil, process_signs
 from pipeline.snapshots import RefusalError, Shelf

@@ -15,7 +15,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from pipeline.door import ListeningProducer, said
+from pipeline.access.door import ListeningProducer, said
 from topics.headers import Header
 
 PUMP_S = 0.005

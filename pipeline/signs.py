@@ -13,7 +13,7 @@ from typing import Any
 from pipeline.agents.evaluator import Booth
 from pipeline.agents.learner import Seat
 from pipeline.agents.sequencer import Sequence
-from pipeline.faustapp import FAILED, end
+from pipeline.engine.faustapp import FAILED, end
 from pipeline.outbox import Outbox
 from pipeline.settings import Settings
 from pipeline.watchdog import Ends, Sign, Vigil, Watchdog

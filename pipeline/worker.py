@@ -17,10 +17,11 @@ from typing import Any
 
 from dtgol_core.config import Config
 from dtgol_core.learner import Learner
+from pipeline.access.security import Security
 from pipeline.agents.learner import Desk, Lanes, Seat
 from pipeline.agents.sequencer import Route, Sequence
 from pipeline.cluster import SOURCES, Cluster, find_gaps, gap_at, journal_was_lost, look
-from pipeline.faustapp import (
+from pipeline.engine.faustapp import (
     FAILED,
     REFUSED,
     Valve,
@@ -38,7 +39,6 @@ from pipeline.fold import Place
 from pipeline.metrics import Gauge, StateCollector, make_registry
 from pipeline.outbox import Outbox
 from pipeline.reader import look_at
-from pipeline.security import Security
 from pipeline.settings import Settings
 from pipeline.signs import broken_chains, make_vigil, post_signs, process_signs
 from pipeline.snapshots import RefusalError, Shelf

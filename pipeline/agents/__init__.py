@@ -1,0 +1,1 @@
+"""Receive, call, hand over: one agent per topic, no arithmetic."""

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pipeline.cluster import offsets_of_group
+from pipeline.engine.faustapp import Valve, committed, end, fetched_before, milliseconds
 from pipeline.evaluation import Bounds, Cut, Evaluation
-from pipeline.faustapp import Valve, committed, end, fetched_before, milliseconds
 from pipeline.outbox import Lane, Outbox
 from pipeline.reader import AbandonedError, look_at, read_range
 from pipeline.snapshots import RefusalError, Saved, Shelf, StoreError

@@ -23,7 +23,7 @@ from typing import Any
 from pipeline.agents.parking import LOOK_S, Parking
 from pipeline.cluster import offsets_of_group
 from pipeline.decisions import BugError, applied, journal_record
-from pipeline.faustapp import Valve, headers_of, milliseconds
+from pipeline.engine.faustapp import Valve, headers_of, milliseconds
 from pipeline.fold import Fold, FoldSnapshot, JournalRecord, Output, Place
 from pipeline.outbox import Lane, Outbox
 from pipeline.reader import AbandonedError, look_at, read_range

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from pipeline.faustapp import (
+from pipeline.engine.faustapp import (
     Valve,
     committed,
     end,

@@ -61,8 +61,8 @@ def backtest(
     compiling the kernels.
     """
     from dtgol_core.config import ConfigError
-    from pipeline.configfile import read_config
     from pipeline.files.records import Mask, RecordsError, read_records
+    from pipeline.settings.files import read_config
 
     try:
         settings = read_config(config, filter(None, (name.strip() for name in ablate.split(","))))

@@ -93,8 +93,8 @@ def open_target(
 ) -> Target:
     """The cluster that options and settings name; `BadInput` if they cannot be used."""
     from dtgol_core.config import ConfigError
+    from pipeline.access.security import Security
     from pipeline.cli.process import settings_from
-    from pipeline.security import Security
 
     settings = settings_from(config, bootstrap, prefix, None, overrides)
     try:
@@ -110,8 +110,8 @@ def asking() -> Iterator[None]:
     """What the cluster or the snapshot store refuses is one sentence and exit code 2."""
     from confluent_kafka import KafkaException
 
+    from pipeline.access.door import ClusterError, said
     from pipeline.cluster import UnansweredError
-    from pipeline.door import ClusterError, said
     from pipeline.snapshots import RefusalError, StoreError
 
     try:

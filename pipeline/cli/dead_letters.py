@@ -18,7 +18,7 @@ from pipeline.cli import BadInput
 from pipeline.cli.connection import Target, asking, cluster_options
 
 if TYPE_CHECKING:
-    from pipeline.letters import Filter, Refused, Topic
+    from pipeline.operators.letters import Filter, Refused, Topic
 
 _UNITS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -64,7 +64,7 @@ def list_letters(
 
     A record that stands there more than once is one row.
     """
-    from pipeline.letters import read_letters
+    from pipeline.operators.letters import read_letters
 
     wanted = _filter(reasons, since, until)
     with asking():
@@ -98,7 +98,13 @@ def redrive(
     Each once, however often this runs: record and marker are one Kafka transaction. A record that
     is refused again is a new dead letter. One that was cut (too-large) cannot be sent back.
     """
-    from pipeline.letters import FencedError, Redrive, read_letters, source_counts, why_not
+    from pipeline.operators.letters import (
+        FencedError,
+        Redrive,
+        read_letters,
+        source_counts,
+        why_not,
+    )
 
     wanted, topic = _filter(reasons, since, until), _topic(target)
     names = [target.settings.topic(name) for name in ("features", "labels")]
@@ -154,13 +160,13 @@ def _tell(
 
 
 def _topic(target: Target) -> "Topic":
-    from pipeline.letters import Topic
+    from pipeline.operators.letters import Topic
 
     return Topic(target.client, target.settings.topic("dead-letters"), target.prefix)
 
 
 def _filter(reasons: tuple[str, ...], since: str | None, until: str | None) -> "Filter":
-    from pipeline.letters import Filter
+    from pipeline.operators.letters import Filter
     from topics.deadletters import FoldReason
     from topics.refusals import Reason
 

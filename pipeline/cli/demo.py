@@ -60,7 +60,7 @@ def demo(story: str, keep: bool, kind: Any, records: int | None, seconds: float,
     from pipeline.client import ClusterError, DeliveryError
     from pipeline.demo.stage import StageError
     from pipeline.demo.tellers import tell
-    from pipeline.topics_admin import AdminError
+    from pipeline.operators.topics_admin import AdminError
 
     count = records or RECORDS[story]
     try:

@@ -15,7 +15,7 @@ from pipeline.cli.process import (
     set_up_logging,
     settings_from,
 )
-from pipeline.settings_page import help_text
+from pipeline.settings.page import help_text
 
 
 @click.command(epilog=help_text())

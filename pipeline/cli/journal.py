@@ -15,7 +15,7 @@ from pipeline.cli import BadInput
 from pipeline.cli.connection import Target, asking, cluster_options
 
 if TYPE_CHECKING:
-    from pipeline.replay import Class, Report
+    from pipeline.operators.replay import Class, Report
     from topics.journal import Retry, Skip
 
 
@@ -115,7 +115,7 @@ def _replay(target: Target, partitions: tuple[int, ...], start: str) -> "list[Re
     from pipeline.answers import Place
     from pipeline.cli.progress import progress
     from pipeline.cluster import look, offsets_of_group
-    from pipeline.replay import Route, replay
+    from pipeline.operators.replay import Route, replay
     from pipeline.stores import make_store
 
     settings, client = target.settings, target.client
@@ -176,7 +176,7 @@ def _show(report: "Report") -> None:
 
 def _decide(target: Target, partition: int, decision: "Skip | Retry", as_json: bool) -> None:
     from pipeline.cluster import look
-    from pipeline.parked import JournalPartition
+    from pipeline.operators.parked import JournalPartition
 
     settings = target.settings
     with asking():

@@ -40,7 +40,7 @@ def play(
     from pipeline.demo.play import send_all
     from pipeline.demo.stories import renamed
     from pipeline.demo.tellers import tell
-    from pipeline.player import Player
+    from pipeline.files.player import Player
 
     try:
         with (

@@ -100,7 +100,7 @@ def run_app(app: Any, log_level: str) -> None:
     """Run a Faust app until it is told to end; leaves by exit code."""
     import faust
 
-    from pipeline.faustapp import say_what_crashed
+    from pipeline.engine.faustapp import say_what_crashed
 
     worker = faust.Worker(
         app,
@@ -121,7 +121,7 @@ def set_up_logging(log_level: str) -> None:
     """One line per event on stderr; the libraries' chatter only from WARNING on."""
     import logging
 
-    from pipeline.repeats import Repeats
+    from pipeline.engine.repeats import Repeats
 
     logging.basicConfig(
         level=log_level.upper(),

@@ -12,8 +12,8 @@ from pipeline.cli.progress import progress
 from pipeline.cli.rows import row_options
 
 if TYPE_CHECKING:
+    from pipeline.files.player import Sent
     from pipeline.files.records import Row
-    from pipeline.player import Sent
 
 
 @click.command()
@@ -75,9 +75,9 @@ def produce(
     """
     from pipeline.client import ClusterError, DeliveryError, FeatureProducer, LabelProducer
     from pipeline.client import RefusedError as Refused
+    from pipeline.files.playback import DelayTime, delay_generator, in_steps, in_time
+    from pipeline.files.player import Player
     from pipeline.files.records import Mask, RecordsError, read_records
-    from pipeline.playback import DelayTime, delay_generator, in_steps, in_time
-    from pipeline.player import Player
 
     key_column = None if key in ("stream", "id") else key
     try:

@@ -15,7 +15,7 @@ from pipeline.cli import BadInput
 from pipeline.cli.connection import Target, asking, cluster_options
 
 if TYPE_CHECKING:
-    from pipeline.inspection import Listed
+    from pipeline.operators.inspection import Listed
     from pipeline.snapshots import Store
 
 PAIRS = 10
@@ -44,7 +44,7 @@ def list_snapshots(target: Target, partitions: tuple[int, ...], role: str, as_js
     A damaged one is no loss as long as an older one is whole: the worker takes that and folds the
     journal from there.
     """
-    from pipeline.inspection import listed
+    from pipeline.operators.inspection import listed
 
     with asking():
         store, numbers = _open(target, role, partitions)
@@ -83,7 +83,7 @@ def inspect(
     Steps, labels learnt, features and their kinds, the weights of both spaces by column, the
     correlation. No values of records are shown; levels that are not declared are numbered.
     """
-    from pipeline.inspection import about_partition, about_stream, newest_fold
+    from pipeline.operators.inspection import about_partition, about_stream, newest_fold
 
     found_any = []
     with asking():
@@ -168,7 +168,7 @@ def _show_partition(about: dict[str, Any]) -> None:
 
 
 def _show_stream(about: dict[str, Any]) -> None:
-    from pipeline.inspection import strongest
+    from pipeline.operators.inspection import strongest
 
     click.echo(
         f"  stream {about['stream']}: step {about['step']}, "

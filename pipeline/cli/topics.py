@@ -14,7 +14,7 @@ from pipeline.cli import BadInput
 from pipeline.cli.connection import Target, cluster_options
 
 if TYPE_CHECKING:
-    from pipeline.topics_admin import Difference
+    from pipeline.operators.topics_admin import Difference
     from topics.catalog import Wish
 
 
@@ -57,7 +57,7 @@ def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
 @_shared
 def check(target: Target, as_json: bool, **wanted: Any) -> None:
     """Say precisely what differs; change nothing."""
-    from pipeline.topics_admin import AdminError, connect, inspect
+    from pipeline.operators.topics_admin import AdminError, connect, inspect
 
     wishes = _wishes(target.prefix, **wanted)
     try:
@@ -77,7 +77,7 @@ def check(target: Target, as_json: bool, **wanted: Any) -> None:
 @_shared
 def apply(target: Target, as_json: bool, **wanted: Any) -> None:
     """Create missing topics and alter settings; never partitions or replication."""
-    from pipeline.topics_admin import AdminError, apply, connect
+    from pipeline.operators.topics_admin import AdminError, apply, connect
 
     wishes = _wishes(target.prefix, **wanted)
     try:

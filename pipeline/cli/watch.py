@@ -18,9 +18,9 @@ from pipeline.cli.connection import Target, cluster_options
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from pipeline.board import Board, View
     from pipeline.client.tail import Tail
-    from pipeline.lag import Lag
+    from pipeline.operators.board import Board, View
+    from pipeline.operators.lag import Lag
 
 CATCH_UP_S = 60.0
 FRAME_S = 0.5
@@ -60,9 +60,9 @@ def watch(
     Error rates are over what was read (--last, --all) and over the last window; the naive learner
     stands beside. Records and labels learnt are the learners' own counts since their beginning.
     """
-    from pipeline.board import Board
     from pipeline.client.sending import ClusterError
     from pipeline.client.tail import Tail
+    from pipeline.operators.board import Board
 
     board = Board(window)
     try:
@@ -121,7 +121,7 @@ def _show_once(target: Target, view: "View", as_json: bool, lags: "list[Lag]") -
 
     from rich.console import Console
 
-    from pipeline.board import as_plain
+    from pipeline.operators.board import as_plain
 
     if as_json:
         click.echo(json.dumps({**as_plain(view), "lag": [asdict(each) for each in lags]}))
@@ -130,7 +130,7 @@ def _show_once(target: Target, view: "View", as_json: bool, lags: "list[Lag]") -
 
 
 def _lags(target: Target) -> "list[Lag]":
-    from pipeline.lag import group_lag
+    from pipeline.operators.lag import group_lag
 
     return [
         lag

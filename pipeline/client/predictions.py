@@ -14,9 +14,9 @@ from typing import Self
 
 from confluent_kafka import KafkaException, Message, TopicPartition
 
+from pipeline.access.door import ClusterError
 from pipeline.client.sending import ClientSettings
 from pipeline.client.tail import is_news, offset_range, open_consumer, partition_counts
-from pipeline.door import ClusterError
 from topics.catalog import topic_name
 from topics.codec import read_prediction
 from topics.predictions import Prediction

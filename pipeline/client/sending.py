@@ -14,8 +14,8 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from pipeline.door import SEE_LOGIN, ListeningProducer, knock
-from pipeline.door import ClusterError as ClusterError
+from pipeline.access.door import SEE_LOGIN, ListeningProducer, knock
+from pipeline.access.door import ClusterError as ClusterError
 from topics.catalog import partition_mismatch, topic_name
 from topics.headers import Header
 

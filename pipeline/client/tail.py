@@ -13,8 +13,8 @@ from uuid import uuid4
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from pipeline.access.door import ClusterError, ListeningConsumer, knock, said
 from pipeline.client.sending import CONNECT_S, ClientSettings
-from pipeline.door import ClusterError, ListeningConsumer, knock, said
 from pipeline.reader import NEVER_JOINED, bounds
 
 BATCH = 500

@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from pipeline.board import Board
 from pipeline.client import FeatureProducer, LabelProducer
 from pipeline.client.sending import ClientSettings
 from pipeline.client.tail import Tail
 from pipeline.demo.stories import DAY_MS, Case, Story
 from pipeline.demo.tally import Tally
-from pipeline.player import Player
+from pipeline.files.player import Player
+from pipeline.operators.board import Board
 
 READ_S = 0.1
 GRACE_S = 20.0

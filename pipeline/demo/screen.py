@@ -12,10 +12,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.board import Board
 from pipeline.demo.play import Moment, Played
 from pipeline.demo.stories import Story
 from pipeline.demo.tally import Accuracy, Tally
+from pipeline.operators.board import Board
 
 LINE_S = 5.0
 FRAME_S = 0.25

@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from pipeline.brokers import Broker
 from pipeline.brokers.broker import tail
 from pipeline.brokers.process import Tethered, free_ports
-from pipeline.topics_admin import apply, connect
+from pipeline.operators.topics_admin import apply, connect
 from topics.catalog import CATALOG, wishes
 
 PARTITIONS = 4

@@ -7,15 +7,15 @@ from typing import Any
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaException, Message
 
+from pipeline.access.door import knock
 from pipeline.client.sending import CONNECT_S
 from pipeline.client.tail import Tail, open_consumer
 from pipeline.doctor import clocks, keys, versions
 from pipeline.doctor.findings import Finding, fine, note, problem
-from pipeline.door import knock
-from pipeline.lag import Lag, group_lag
-from pipeline.parked import JournalPartition
+from pipeline.operators.lag import Lag, group_lag
+from pipeline.operators.parked import JournalPartition
+from pipeline.operators.topics_admin import AdminError, connect, inspect
 from pipeline.snapshots import RefusalError
-from pipeline.topics_admin import AdminError, connect, inspect
 from topics.catalog import CATALOG, partition_mismatch, topic_name, wishes
 
 READ_S = 30.0

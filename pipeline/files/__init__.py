@@ -1,1 +1,1 @@
-"""Files of records, CSV or JSONL: the same reader and masks for backtest, produce and bench."""
+"""Files of records, CSV or JSONL: one reader for backtest, produce and bench; and playing them."""

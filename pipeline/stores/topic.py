@@ -13,7 +13,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Message
 
-from pipeline.door import ListeningProducer, said
+from pipeline.access.door import ListeningProducer, said
 from pipeline.reader import bounds, open_reader, read_range
 from pipeline.snapshots import StoreError
 from topics.headers import read_headers, write_headers

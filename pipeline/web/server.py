@@ -17,7 +17,7 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from dtgol_core.config import ConfigError
-from pipeline.security import read_secret
+from pipeline.access.security import read_secret
 from pipeline.settings import WebSettings
 
 log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from typing import Any
 import faust
 from faust.types import TP
 
-from pipeline.isolation import read_committed_only
+from pipeline.engine.isolation import read_committed_only
 
 
 def build(order: dict[str, Any]) -> Any:

@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 
 from pipeline.brokers import Broker
 from pipeline.client.tail import Tail
-from pipeline.topics_admin import apply, connect
+from pipeline.operators.topics_admin import apply, connect
 from tests.broker.conftest import MakeTopics
 from topics.catalog import wishes
 

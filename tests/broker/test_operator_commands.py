@@ -13,7 +13,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from pipeline.brokers import Broker
-from pipeline.letters import FencedError, Redrive, Topic, read_letters
+from pipeline.operators.letters import FencedError, Redrive, Topic, read_letters
 from tests.broker.test_commands import dtgol
 from tests.support.stage import Process, Stage
 from tests.support.waiting import wait_until

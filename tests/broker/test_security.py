@@ -1,7 +1,7 @@
 """TLS, SCRAM, client certificates and ACLs on a real broker: who may, works; who may not, is told.
 
-Every role has a user of its own with exactly the grants of `pipeline.acls`. Whatever goes wrong is
-one sentence, in bounded time, with the documented exit code, and no output holds a password.
+Every role has a user of its own with exactly the grants of `pipeline.access.acls`. Whatever goes
+wrong is one sentence, in bounded time, with the documented exit code; no output holds a password.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.acls import ROLES, Grant
+from pipeline.access.acls import ROLES, Grant
 from pipeline.brokers import Broker, NoBrokerError
 from pipeline.client import (
     ClusterError,

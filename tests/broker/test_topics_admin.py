@@ -10,7 +10,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from pipeline.brokers import Broker
 from pipeline.cli.topics import topics
-from pipeline.topics_admin import apply, connect, find, inspect
+from pipeline.operators.topics_admin import apply, connect, find, inspect
 from topics.catalog import CATALOG, topic_name, wishes
 
 

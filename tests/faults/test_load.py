@@ -23,7 +23,7 @@ from confluent_kafka import Consumer
 
 from pipeline.agents.learner import QUEUE_MAX
 from pipeline.brokers.local import LocalCluster
-from pipeline.faustapp import BUFFER_RECORDS, POLL_RECORDS
+from pipeline.engine.faustapp import BUFFER_RECORDS, POLL_RECORDS
 from pipeline.fold import Fold
 from pipeline.outbox import WAITING_MAX
 from pipeline.reader import bounds, open_reader

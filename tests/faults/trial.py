@@ -42,7 +42,7 @@ from typing import Any
 from confluent_kafka import Consumer
 
 from pipeline.cluster import offsets_of_group
-from pipeline.faustapp import FAILED
+from pipeline.engine.faustapp import FAILED
 from pipeline.reader import bounds, open_reader
 from tests.faults.crew import REACH_S, Crew, Member
 from tests.faults.history import History

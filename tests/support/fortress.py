@@ -29,7 +29,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
     UserScramCredentialUpsertion,
 )
 
-from pipeline.acls import Grant
+from pipeline.access.acls import Grant
 from pipeline.brokers.local import ClusterConfig, LocalCluster
 from pipeline.brokers.server_properties import PLAINTEXT, Listener
 from tests.support.authority import Authority, Identity

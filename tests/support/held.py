@@ -24,7 +24,7 @@ prepare()  # as the entry point does, before anything imports numpy
 from pipeline import cli  # noqa: E402
 from pipeline.agents import evaluator as evaluator_agent  # noqa: E402
 from pipeline.agents import learner as learner_agent  # noqa: E402
-from pipeline.consumer import SteadyConsumer  # noqa: E402
+from pipeline.engine.consumer import SteadyConsumer  # noqa: E402
 from pipeline.fold import Fold  # noqa: E402
 from pipeline.outbox import Outbox  # noqa: E402
 from pipeline.snapshots import Shelf  # noqa: E402

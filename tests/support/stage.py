@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 from pipeline.brokers import Broker
 from pipeline.decisions import decisions, journal_record
 from pipeline.fold import Fold, Output, Place
-from pipeline.topics_admin import apply
+from pipeline.operators.topics_admin import apply
 from tests.support.waiting import wait_until
 from tests.support.workers import running
 from topics.catalog import CATALOG, wishes

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pipeline.acls import ROLES, USES, page
+from pipeline.access.acls import ROLES, USES, page
 from pipeline.evaluator import TOPICS as EVALUATOR_TOPICS
 from pipeline.settings import Settings
 from pipeline.worker import TOPICS as WORKER_TOPICS
@@ -13,7 +13,7 @@ DOCS = Path(__file__).parents[3] / "docs" / "security.md"
 
 def test_the_docs_show_the_list() -> None:
     shown = DOCS.read_text().partition("<!-- acls -->\n")[2].partition("<!-- /acls -->")[0]
-    assert shown == page(), "run: python -m pipeline.acls, and put it into docs/security.md"
+    assert shown == page(), "run: python -m pipeline.access.acls, and put it into docs/security.md"
 
 
 def test_every_role_says_who_uses_it() -> None:

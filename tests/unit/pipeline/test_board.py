@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from pipeline.board import Board, as_plain
+from pipeline.operators.board import Board, as_plain
 from topics.codec import write_prediction, write_score
 from topics.predictions import Identity, Prediction
 from topics.scores import Score

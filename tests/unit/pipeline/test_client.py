@@ -8,6 +8,7 @@ import orjson
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from pipeline.access.door import Ear
 from pipeline.client import (
     ClusterError,
     DeliveryError,
@@ -16,7 +17,6 @@ from pipeline.client import (
     RefusedError,
     sending,
 )
-from pipeline.door import Ear
 from topics.refusals import Limits, Reason
 
 

@@ -10,9 +10,9 @@ import pytest
 from aiokafka.structs import TopicPartition
 from faust.types import TP
 
-from pipeline.consumer import SteadyConsumer, SteadyThread, watch_resets
-from pipeline.faustapp import lost_before
-from pipeline.isolation import CommittedConsumer, CommittedThread
+from pipeline.engine.consumer import SteadyConsumer, SteadyThread, watch_resets
+from pipeline.engine.faustapp import lost_before
+from pipeline.engine.isolation import CommittedConsumer, CommittedThread
 
 AT = TP("features", 0)
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from pipeline import door
-from pipeline.door import (
+from pipeline.access import door
+from pipeline.access.door import (
     ClusterError,
     Ear,
     ListeningAdmin,

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from faust.types import TP
 
-from pipeline import faustapp
+from pipeline.engine import faustapp
 from pipeline.snapshots import RefusalError
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from dtgol_core.config import Config
 from pipeline.fold import Fold
-from pipeline.inspection import about_stream, listed, newest_fold, strongest
-from pipeline.replay import start_fold
+from pipeline.operators.inspection import about_stream, listed, newest_fold, strongest
+from pipeline.operators.replay import start_fold
 from pipeline.rules import Rules
 from pipeline.snapshots import RefusalError, Shelf
 from pipeline.stores.directory import DirectoryStore

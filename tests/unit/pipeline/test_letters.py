@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from pipeline.board import Board
 from pipeline.cli import BadInput
 from pipeline.cli.dead_letters import _moment
-from pipeline.letters import Filter, Refused, why_not
+from pipeline.operators.board import Board
+from pipeline.operators.letters import Filter, Refused, why_not
 from topics.deadletters import DeadLetter, Redriven
 from topics.headers import write_headers
 

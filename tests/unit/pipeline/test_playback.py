@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.files.playback import Clock, DelayTime, delay_generator, in_steps, in_time
+from pipeline.files.player import AHEAD_MAX_MS, Stamps
 from pipeline.files.records import RecordsError, Row
-from pipeline.playback import Clock, DelayTime, delay_generator, in_steps, in_time
-from pipeline.player import AHEAD_MAX_MS, Stamps
 
 
 class FakeTime:

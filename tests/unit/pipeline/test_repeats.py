@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from pipeline.repeats import Repeats
+from pipeline.engine.repeats import Repeats
 
 
 def record(name: str, text: str, at_s: float, *args: object) -> logging.LogRecord:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from dtgol_core.config import ConfigError
-from pipeline.credentials import TokenFile, faust_credentials
-from pipeline.security import Security
+from pipeline.access.credentials import TokenFile, faust_credentials
+from pipeline.access.security import Security
 from pipeline.settings import KafkaSettings, SecuritySettings, Settings
 from tests.support.authority import Authority
 

@@ -8,8 +8,9 @@ import pytest
 
 from dtgol_core.config import ConfigError
 from pipeline.rules import Rules
-from pipeline.settings import Settings, declared, read_settings, variable
-from pipeline.settings_page import help_text, page
+from pipeline.settings import Settings, read_settings
+from pipeline.settings.declaration import declared, variable
+from pipeline.settings.page import help_text, page
 
 
 def write(folder: Path, text: str) -> Path:
@@ -116,7 +117,7 @@ def test_every_setting_has_a_meaning_and_numbers_have_bounds() -> None:
 
 def test_every_setting_is_in_the_help_and_on_the_page_of_the_docs() -> None:
     written = (Path(__file__).parents[3] / "docs" / "settings.md").read_text()
-    assert written == page(), "run: python -m pipeline.settings_page > docs/settings.md"
+    assert written == page(), "run: python -m pipeline.settings.page > docs/settings.md"
     for section, item in declared():
         assert f"{section}.{item.name} =" in help_text()
         assert f"`{variable(section, item.name)}`" in written

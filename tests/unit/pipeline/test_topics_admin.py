@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from pipeline import topics_admin
 from pipeline.cli.topics import topics
-from pipeline.topics_admin import Applied, Difference, Found, compare
+from pipeline.operators import topics_admin
+from pipeline.operators.topics_admin import Applied, Difference, Found, compare
 from topics.catalog import Wish, wishes
 
 CHECK = ["check", "--bootstrap", "nowhere:1", "--prefix", "p-"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pipeline import faustapp
-from pipeline.faustapp import unread
+from pipeline.engine import faustapp
+from pipeline.engine.faustapp import unread
 from pipeline.watchdog import BLINK_S, Sign, Vigil, Watchdog
 
 LOOK_S = 5.0

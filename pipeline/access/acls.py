@@ -1,10 +1,10 @@
 """What each role may do on the cluster, and nothing more: the one list.
 
-docs/security.md shows it (`python -m pipeline.acls`), the tests grant exactly this, and worker and
-evaluator compare it at their start with what their user has, so that a missing right is one
-sentence then and not a failure in the middle of the night. Kafka implies Describe by Read, Write
-and Alter, and DescribeConfigs by AlterConfigs; an idempotent producer needs nothing beside Write
-(before Kafka 2.8: IdempotentWrite on the cluster).
+docs/security.md shows it (`python -m pipeline.access.acls`), the tests grant exactly this, and
+worker and evaluator compare it at their start with what their user has, so that a missing right is
+one sentence then and not a failure in the middle of the night. Kafka implies Describe by Read,
+Write and Alter, and DescribeConfigs by AlterConfigs; an idempotent producer needs nothing beside
+Write (before Kafka 2.8: IdempotentWrite on the cluster).
 """
 
 from __future__ import annotations

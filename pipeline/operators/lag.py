@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaException, TopicPartition
 
+from pipeline.access.door import ClusterError, said
 from pipeline.client.sending import CONNECT_S, ClientSettings
 from pipeline.client.tail import offset_range, open_consumer, partition_counts
-from pipeline.door import ClusterError, said
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,13 +19,13 @@ from confluent_kafka import KafkaException
 from faust.types import TP
 
 from dtgol_core.config import ConfigError
+from pipeline.access.credentials import faust_credentials
+from pipeline.access.door import SEE_RIGHTS, said
+from pipeline.access.security import Security
 from pipeline.cluster import UnansweredError, gap_at
-from pipeline.consumer import NO_RIGHTS, steady
-from pipeline.credentials import faust_credentials
-from pipeline.door import SEE_RIGHTS, said
+from pipeline.engine.consumer import NO_RIGHTS, steady
 from pipeline.outbox import DeliveryError
 from pipeline.reader import look_at
-from pipeline.security import Security
 from pipeline.settings import Settings
 from pipeline.snapshots import RefusalError
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
-from pipeline.acls import ROLES, Grant
+from pipeline.access.acls import ROLES, Grant
 from pipeline.settings import Settings
 
 ANSWER_S = 30.0

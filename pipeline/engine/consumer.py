@@ -26,7 +26,7 @@ from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFai
 from aiokafka.structs import TopicPartition
 from faust.types import TP
 
-from pipeline.isolation import CommittedConsumer, CommittedThread, CommittedTransport
+from pipeline.engine.isolation import CommittedConsumer, CommittedThread, CommittedTransport
 
 App = TypeVar("App")
 

@@ -7,7 +7,7 @@ from typing import Any
 import faust
 from aiokafka.abc import AbstractTokenProvider
 
-from pipeline.security import Security
+from pipeline.access.security import Security
 
 
 class TokenFile(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no types

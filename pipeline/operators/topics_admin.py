@@ -20,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 )
 from confluent_kafka.cimpl import NewTopic
 
-from pipeline.door import ClusterError, ListeningAdmin, knock, said
+from pipeline.access.door import ClusterError, ListeningAdmin, knock, said
 from topics.catalog import AT_LEAST, Wish
 
 REQUEST_S = 15.0

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from pipeline.answers import Output, Place
 from pipeline.decisions import Ahead, BugError, applied, journal_record, read_ahead
 from pipeline.fold import Fold
-from pipeline.inspection import fold_of
+from pipeline.operators.inspection import fold_of
 from pipeline.reader import bounds, open_reader, read_range
 from pipeline.snapshots import RefusalError, Store, find_snapshots
 from topics.codec import read_prediction

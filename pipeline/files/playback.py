@@ -1,7 +1,7 @@
 """Rows of a file as a live stream: when each record and each label is due, and in which order.
 
 `in_steps` and `in_time` yield what is to be sent next, at the moment it is due; they sleep, the
-caller sends (`pipeline.player`). Clock and sleep are handed in.
+caller sends (`pipeline.files.player`). Clock and sleep are handed in.
 """
 
 import heapq

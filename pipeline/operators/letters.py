@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from pipeline.access.door import ClusterError, said
 from pipeline.client.tail import open_consumer, partition_counts
-from pipeline.door import ClusterError, said
 from pipeline.reader import bounds, read_range
 from topics.deadletters import REDRIVEN, DeadLetter, Redriven, is_marker
 from topics.headers import Header, foreign, read_headers, record_bytes, write_headers
