@@ -37,8 +37,14 @@ class Link:
 def link(where: str, mark: int | None, committed: int, low: int, accept_gap: bool) -> Link:
     """Compare a fold's `mark` with what was committed of a source that begins at `low`.
 
-    Raises `RefusalError` if the records between are gone from the source too.
+    Raises `RefusalError` if the records between are gone from the source too. A group without an
+    offset has committed 0: nobody else would notice that the source begins behind the mark.
     """
+    if mark is not None and mark >= 0 and low > max(mark + 1, committed) and not accept_gap:
+        raise RefusalError(
+            f"{where}: what was learnt ends at {mark} and the source begins at {low}: records "
+            f"between are gone; --accept-gap goes on without them"
+        )
     nothing = Link(NO_OFFSET if accept_gap else committed - 1, committed, committed)
     if mark is None or mark + 1 >= committed or (accept_gap and mark == NO_OFFSET):
         return nothing

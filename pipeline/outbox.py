@@ -10,17 +10,19 @@ nothing and be started again.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from pipeline.access.door import ListeningProducer, said
-from topics.headers import Header
+from topics.headers import Header, record_bytes
 
 PUMP_S = 0.005
 WAITING_MAX = 20_000
-"""Records in librdkafka's queue above which senders wait; it holds five times as many."""
+WAITING_BYTES_MAX = 64 << 20
+"""What may wait in librdkafka's queue before senders do; it holds four times as much and more."""
 
 
 class DeliveryError(RuntimeError):
@@ -37,15 +39,20 @@ class Lane:
         self.sent = 0
         self.delivered = 0
         self.last_offset = -1
+        self._sizes: deque[int] = deque()
         self.on_delivered: Callable[[], None] | None = None
 
     def send(self, key: bytes | None, value: bytes | None, headers: list[Header]) -> None:
         """Hand one record to the producer. Ordered; durable once `delivered` has passed it."""
         self._outbox.produce(self, key, value, headers)
+        size = record_bytes(key, value, headers)
+        self._sizes.append(size)
+        self._outbox.waiting_bytes += size
         self.sent += 1
 
     def report(self, error: KafkaError | None, message: Message) -> None:
         """librdkafka's answer about the next record of this lane."""
+        self._outbox.waiting_bytes -= self._sizes.popleft()
         if error is not None:
             self._outbox.fail(f"{self.topic}[{self.partition}]: {said(error)}")
             return
@@ -70,6 +77,7 @@ class Outbox:
     def __init__(self, client: Mapping[str, Any], **overrides: Any) -> None:
         self._failure: str | None = None
         self.delivered = 0
+        self.waiting_bytes = 0
         self._producer = ListeningProducer(
             {
                 **client,
@@ -138,8 +146,13 @@ class Outbox:
 
     async def room(self) -> None:
         """Wait until librdkafka's queue has room: back-pressure for all senders."""
-        while len(self._producer) > WAITING_MAX:
+        while self.full:
             await self.tick()
+
+    @property
+    def full(self) -> bool:
+        """Whether so much waits that nobody should send more just now."""
+        return len(self._producer) > WAITING_MAX or self.waiting_bytes > WAITING_BYTES_MAX
 
     @property
     def waiting(self) -> int:

@@ -44,8 +44,8 @@ def post_signs(partition: int, seat: Seat, sequence: Sequence, ends: Ends) -> It
         return
     at = f"partition {partition}: "
     ready = seat.ready.is_set()
-    restored = seat.restored_records, seat.next_offset
-    yield Sign(at + "the restore does not move", not ready, restored)
+    restored = seat.parking.looked, seat.restored_records, seat.next_offset
+    yield Sign(at + "the restore does not move", seat.restoring and not ready, restored)
     what = at + "journal records wait and none is learnt"
     yield Sign(what, ready and seat.behind(ends), seat.moved)
     what = at + "features or labels wait and none is copied"

@@ -84,6 +84,7 @@ class Worker:
         self.store = make_store(settings, self.client, "worker")
         self.outbox = Outbox(self.client)
         self.assigned_at: float | None = None
+        self.closing = False
         collector = StateCollector("fold", self._counts, self._gauges)
         views = Views(self.unready, self.status, make_registry(collector))
         self.web = WebServer(settings.web, views)
@@ -122,6 +123,8 @@ class Worker:
 
     async def _assigned(self, _: Any, assigned: set[Any], **__: Any) -> None:
         """Posts of partitions that went are given up, new ones taken, the others go on."""
+        if self.closing:
+            return
         ours = partitions_of(assigned, (self.names[name] for name in (*SOURCES, "journal")))
         for partition in set(self.posts) - ours:
             self._give_up(self.posts.pop(partition))
@@ -224,6 +227,7 @@ class Worker:
 
     async def _closing(self, _: Any, **__: Any) -> None:
         """An orderly end: stop, a last snapshot of every partition, the last commits."""
+        self.closing = True
         for post in self.posts.values():
             post.seat.stop_reading()
             post.sequence.abandon()

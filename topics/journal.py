@@ -1,10 +1,10 @@
 """The journal: the one order of a partition. Internal, documented all the same.
 
-Most records are copies of features and labels, bytes and headers untouched, with the headers
-of a `Source` added. A record over the size limit leaves a stub: no value, length and hash in the
-headers. Control records (`config`, `reset`, `crash`, `skip`, `retry`) have no key, one header
-(`dtgol-kind`) and a JSON value. The journal stamps records on append, so the source's own
-timestamp travels in a header.
+Most records are copies of features and labels, bytes and the producer's own headers untouched, with
+the headers of a `Source` added; what came as ``dtgol-…`` is left behind. A record over the size
+limit leaves a stub: no value, length and hash in the headers. Control records (`config`, `reset`,
+`crash`, `skip`, `retry`) have no key, one header (`dtgol-kind`) and a JSON value. The journal
+stamps records on append, so the source's own timestamp travels in a header.
 """
 
 from collections.abc import Iterable, Mapping

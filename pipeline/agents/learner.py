@@ -2,7 +2,8 @@
 
 The state is the fold's. It is restored outside Faust: from the newest whole snapshot, then by a
 reader in no group up to where the group has committed; what Faust delivers continues it, records
-already folded are skipped, and a gap is read the same way. At least once, ordered by the journal.
+already folded are skipped, and a gap is read the same way; after a long one, which others have
+filled meanwhile, the state is restored again. At least once, ordered by the journal.
 
 Durable in this order: predictions, blobs, manifest, offset. A snapshot that fails is tried again
 with the next; nothing is committed without one. A bug is noted in the journal and ends the process;
@@ -61,6 +62,10 @@ class Desk:
     reset_changed: bool = False
 
 
+class OvertakenError(Exception):
+    """Others have gone on while we were away: their snapshot is nearer than our state."""
+
+
 class Seat:
     """The learner's place at one partition."""
 
@@ -90,6 +95,8 @@ class Seat:
         self._saved_at = time.monotonic()
         self.fold: Fold | None = None
         self.ready = asyncio.Event()
+        self.restoring = False
+        self._restored_for = 0
         self.saved: Saved | None = None
         self.saved_offset = 0
         self.save_failure: str | None = None
@@ -144,6 +151,8 @@ class Seat:
                 await self._serve(fold, commit)
             except AbandonedError:
                 return
+            except OvertakenError:
+                await self._begin_again()
             except BugError as bug:
                 await self._crashed(bug)
 
@@ -184,14 +193,19 @@ class Seat:
 
     async def _crashed(self, bug: BugError) -> None:
         """Note it; the process ends unless the partition is parked by it."""
-        self.fold, self._filling = None, False  # what it is like now, nobody knows
-        if self._saving is not None:
-            await self._saving
-            self._saving = None
+        await self._begin_again()  # what it is like now, nobody knows
         log.critical("partition %d: %s", self.place.partition, bug.report)
         if not await self.parking.note(bug):
             raise bug
-        self.ready.clear()  # waiting for a decision is not being stuck
+
+    async def _begin_again(self) -> None:
+        """Let go of the state; the next is restored. Not being ready is not being stuck."""
+        self.fold, self._filling = None, False
+        if self._saving is not None:
+            await self._saving
+            self._saving = None
+        self.restoring = False
+        self.ready.clear()
 
     async def _burst(self, fold: Fold) -> bool:
         """Fold what is at hand, for a short while; whether there was anything."""
@@ -201,8 +215,8 @@ class Seat:
             record = self._queue.popleft()
             if record.offset < fold.next_offset:
                 continue
-            if record.offset > fold.next_offset:
-                await self._fill(fold, record.offset)
+            if record.offset > fold.next_offset and not await self._caught_up(fold, record):
+                return True
             self._emit(applied(fold, record))
             worked = True
         self._outbox.poll()
@@ -211,6 +225,24 @@ class Seat:
         if worked:
             self.busy_s += time.monotonic() - start
         return worked
+
+    async def _caught_up(self, fold: Fold, record: JournalRecord) -> bool:
+        """Read what lies before a record, decisions about it included; False if parked by them.
+
+        A long way is left to a restore, which is cheaper; once, in case it does not help.
+        """
+        self._queue.appendleft(record)
+        if record.offset - fold.next_offset > QUEUE_MAX and self._restored_for != record.offset:
+            self._restored_for = record.offset
+            log.warning("journal partition %d: overtaken, restored again", self.place.partition)
+            raise OvertakenError
+        await asyncio.to_thread(self.parking.look, fold.next_offset, None, lambda: self._abandoned)
+        fold.skips = self.parking.skips
+        if self.parking.offset is not None:
+            return False
+        await self._fill(fold, record.offset)
+        self._queue.popleft()
+        return True
 
     async def _fill(self, fold: Fold, end: int) -> None:
         """Read what Faust has not delivered: nothing, where the journal has no such offsets."""
@@ -229,6 +261,7 @@ class Seat:
 
     def _restore(self) -> Fold:
         """In a thread: snapshot, then the journal up to what the group has committed."""
+        self.restoring = True
         place, desk = self.place, self._desk
         fold = self._shelf.load(lambda state, streams: Fold.restore(place, state, streams))
         found = fold is not None

@@ -36,22 +36,27 @@ class Parking:
         self.offset: int | None = None
 
     @property
+    def looked(self) -> int:
+        """How far the journal has been looked through."""
+        return self._ahead.next_offset
+
+    @property
     def skips(self) -> frozenset[int]:
         """Offsets that are to be left out."""
         return self._ahead.skips
 
-    def look(self, start: int, end: int, abandoned: Callable[[], bool]) -> None:
+    def look(self, start: int, end: int | None, abandoned: Callable[[], bool]) -> None:
         """In a thread: every decision from `start` on. Sets where the fold must stop."""
         self._ahead = Ahead(start)
         self._read(start, end, abandoned)
 
-    def look_again(self, abandoned: Callable[[], bool]) -> bool:
-        """In a thread: whether anything that was appended since ends the parking."""
+    def look_again(self, abandoned: Callable[[], bool]) -> None:
+        """In a thread: see whether anything that was appended since ends the parking."""
         assert self.offset is not None
         parked = self.offset
         self._read(parked, None, abandoned)
         if self.offset == parked:
-            return False
+            return
         done = "left out" if parked in self.skips else "tried again"
         log.warning(
             "partition %d: the record at journal offset %d is %s, as was decided",
@@ -59,7 +64,6 @@ class Parking:
             parked,
             done,
         )
-        return True
 
     def _read(self, start: int, end: int | None, abandoned: Callable[[], bool]) -> None:
         place = self._place

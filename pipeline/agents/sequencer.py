@@ -1,10 +1,11 @@
 """The sequencer: features and labels of one partition -> the one order of its journal.
 
-Bytes and headers are copied untouched; ours are added behind them. Stateless: after a crash it goes
-on from the committed source offsets, and the fold drops what comes twice. At least once, ordered by
-what is in the journal; a source offset is committed when every journal record up to it is durable.
-What was committed and is not in the journal any more is copied again before anything else.
-A record over the size limit becomes a dead letter, cut, and leaves a stub without key and value.
+Bytes and the producer's own headers are copied untouched; ours are added behind them. Stateless:
+after a crash it goes on from the committed source offsets, and the fold drops what comes twice. At
+least once, ordered by what is in the journal; a source offset is committed when every journal
+record up to it is durable. What was committed and is not in the journal any more is copied again
+before anything else. A record over the size limit becomes a dead letter, cut, and leaves a stub
+without key and value.
 """
 
 from __future__ import annotations
@@ -186,7 +187,7 @@ class Sequence:
     def _burst(self) -> int:
         """Copy what may be copied now; returns how many."""
         done = 0
-        while done < BURST:
+        while done < BURST and not self._outbox.full:
             record = self._merge.take(time.monotonic() * 1000, self._lags)
             if record is None:
                 break
@@ -236,7 +237,7 @@ class Sequence:
             self._journal.send(None, None, write_headers(source))
             self.stubs += 1
         else:
-            headers = [*record.headers, *write_headers(source)]
+            headers = [*foreign(record.headers), *write_headers(source)]
             self._journal.send(record.key, record.value, headers)
             self.copied += 1
 

@@ -12,6 +12,8 @@
   commit that was refused, which only costs a replay.
 - What a rebalance drops is fetched again by seeking to the committed offset; where nothing is
   committed yet Faust does not seek, and it is gone. Here such a partition begins again.
+- A header whose name is not UTF-8 makes aiokafka fall over, now and after every restart. Here it is
+  a refusal that says where.
 - A fetch waits at the broker for at most a twentieth of a second.
 - Waiting for every single message with four tasks is Faust's largest cost; where nothing can make
   the hand-over wait, it is simply done.
@@ -27,6 +29,7 @@ from aiokafka.structs import TopicPartition
 from faust.types import TP
 
 from pipeline.engine.isolation import CommittedConsumer, CommittedThread, CommittedTransport
+from pipeline.snapshots import RefusalError
 
 App = TypeVar("App")
 
@@ -99,6 +102,20 @@ def watch_resets(fetcher: Any, note: Callable[[TP, int], None]) -> None:
     fetcher._proc_fetch_request = watched
 
 
+def unreadable(fetcher: Any) -> str:
+    """The sentence about a record that aiokafka fell over: where its iterator has ended."""
+    for place, result in fetcher._records.items():
+        records = getattr(result, "_partition_records", None)
+        if records is not None and getattr(records._records_iterator, "gi_frame", result) is None:
+            return (
+                f"{place.topic} partition {place.partition}: a header of the record at offset "
+                f"{records.next_fetch_offset} has a name that is not UTF-8, which no client of "
+                f"ours can read: mend its producer; to go on without it, delete the records up to "
+                f"it (kafka-delete-records) and start once with --accept-gap"
+            )
+    return "a record has a header whose name is not UTF-8: no client of ours can read it"
+
+
 class SteadyConsumer(CommittedConsumer):
     """Committed records only, none dropped on the way, and told apart from gaps."""
 
@@ -118,6 +135,9 @@ class SteadyConsumer(CommittedConsumer):
         except NO_RIGHTS as error:
             app.on_refused(error)
             raise
+        except UnicodeDecodeError:
+            driver: Any = self._thread
+            raise RefusalError(unreadable(driver._consumer._fetcher)) from None
         while self.out_of_range:
             await app.on_out_of_range(*self.out_of_range.popitem())
         for tp, batch in (records or {}).items():

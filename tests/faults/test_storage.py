@@ -87,7 +87,7 @@ def newest(trial: Trial) -> dict[int, int]:
     """The offset of the newest snapshot of every partition of the worker; 0 for none."""
     found = {}
     for number in range(trial.stage.partitions):
-        names = Vault(trial, "worker", number).manifests()
+        names = Vault(trial.stage, "worker", number).manifests()
         found[number] = offset_of(names[0]) if names else 0
     return found
 
@@ -125,7 +125,7 @@ def test_snapshots_are_damaged(trials: Trials, store: str) -> None:
 def stop_all(trial: Trial) -> None:
     """Everybody gone, by force, once there are two snapshots of each partition."""
     trial.moment()
-    vaults = [Vault(trial, role, n) for role in ROLES for n in range(trial.stage.partitions)]
+    vaults = [Vault(trial.stage, role, n) for role in ROLES for n in range(trial.stage.partitions)]
     wait_until(lambda: all(len(v.manifests()) > 1 for v in vaults), "two snapshots of everything")
     for role in ROLES:
         trial.kill(trial.anyone(role))
@@ -136,7 +136,7 @@ def damage_the_newest(trial: Trial) -> None:
     stop_all(trial)
     before = {}
     for role in ROLES:
-        by_manifest, by_blob = (Vault(trial, role, number) for number in range(2))
+        by_manifest, by_blob = (Vault(trial.stage, role, number) for number in range(2))
         names = {each.partition: each.manifests() for each in (by_manifest, by_blob)}
         by_manifest.damage(names[0][0])
         by_blob.damage(trial.chance.choice(by_blob.blobs(names[1][0])), cut=True)
@@ -155,7 +155,7 @@ def damage_all(trial: Trial) -> None:
     stop_all(trial)
     for role in ROLES:
         for number in range(trial.stage.partitions):
-            vault = Vault(trial, role, number)
+            vault = Vault(trial.stage, role, number)
             for name in vault.manifests():
                 vault.damage(name, cut=trial.chance.random() < 0.5)
         trial.count()

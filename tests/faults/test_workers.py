@@ -161,11 +161,11 @@ def test_workers_join_and_leave(trials: Trials) -> None:
             trial.crew.start()
             trial.await_whole()
             trial.moment()
-            trial.crew.end(trial.anyone())
+            assert trial.crew.end(trial.anyone()) == 0
             trial.await_whole()
             trial.count(3)
             if trials.long:
-                trial.crew.end(trial.anyone())
+                assert trial.crew.end(trial.anyone()) == 0
                 trial.await_whole()
 
 

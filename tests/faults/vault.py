@@ -16,7 +16,7 @@ from confluent_kafka import Message, Producer
 
 from pipeline.stores.directory import DirectoryStore
 from pipeline.stores.topic import TopicStore
-from tests.faults.trial import Trial
+from tests.support.stage import Stage
 from topics.snapshots import SnapshotKind, chunk_key
 
 FLUSH_S = 30
@@ -26,22 +26,24 @@ FLUSH_S = 30
 class Vault:
     """One role's snapshots of one partition."""
 
-    trial: Trial
+    stage: Stage
     role: str
     partition: int
 
     def objects(self) -> Mapping[str, bytes]:
-        stage = self.trial.stage
-        if self.trial.plan.store == "directory":
+        if self._in_files:
             return DirectoryStore(self._root.parent).read(self.partition)
-        config, topic = stage.broker.config, stage.topic("snapshots")
+        config, topic = self.stage.broker.config, self.stage.topic("snapshots")
         return TopicStore(config, topic, self.role).read(self.partition)
 
     @property
+    def _in_files(self) -> bool:
+        return self.stage.chosen()["snapshots.store"] == "directory"
+
+    @property
     def _root(self) -> Path:
-        stage = self.trial.stage
-        base = Path(str(stage.chosen()["snapshots.directory"]))
-        return base / stage.prefix / self.role / str(self.partition)
+        base = Path(str(self.stage.chosen()["snapshots.directory"]))
+        return base / self.stage.prefix / self.role / str(self.partition)
 
     def manifests(self) -> list[str]:
         """Their names, the newest first."""
@@ -57,13 +59,13 @@ class Vault:
         """Turn one bit of an object over, or cut its end off."""
         whole = self.objects()[name]
         bad = whole[:-7] if cut else whole[:-7] + bytes([whole[-7] ^ 1]) + whole[-6:]
-        if self.trial.plan.store == "directory":
+        if self._in_files:
             (self._root / name).write_bytes(bad)
         else:
             self._overwrite(f"{self.role}.{name}", bad)
 
     def _overwrite(self, name: str, bad: bytes) -> None:
-        stage = self.trial.stage
+        stage = self.stage
         kind = SnapshotKind.MANIFEST if ".manifest." in name else SnapshotKind.BLOB
         key = chunk_key(kind, name, 0)
         (*_, chunk) = (m for m in stage.read("snapshots") if self._is(m, key))

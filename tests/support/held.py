@@ -63,12 +63,12 @@ def hold_blob(hold: Hold) -> None:
     """Half of an object is on its way: half a file, or a chunk without what follows it."""
     whole_file, whole_object = directory._write, topic.TopicStore._put
 
-    def half_a_file(path: Path, data: bytes) -> None:
+    def half_a_file(path: Path, data: bytes) -> int:
         if hold.due():
             beside = path.with_name(f"{path.name}.0{directory.UNFINISHED}")
             beside.write_bytes(data[: len(data) // 2])
             hold.stand()
-        whole_file(path, data)
+        return whole_file(path, data)
 
     def no_more_objects(self: Any, partition: int, name: str, data: bytes, report: Any) -> None:
         whole_object(self, partition, name, data, report)

@@ -6,12 +6,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-STOP_S = 30
+STOP_S = 90
 
 
 @contextlib.contextmanager
 def running(arguments: Sequence[str], log_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """`python <arguments>` for the length of the block; asked to end, then made to.
+    """`python <arguments>` for the length of the block; then asked to end, which it must.
 
     Its log is written to stderr when the block fails, where pytest shows it.
     """
@@ -21,13 +21,11 @@ def running(arguments: Sequence[str], log_path: Path) -> Iterator[subprocess.Pop
         )
     try:
         yield child
+        child.terminate()
+        child.wait(STOP_S)
     except BaseException:
         sys.stderr.write(f"--- {log_path.name}\n{log_path.read_text(errors='replace')[-6000:]}\n")
         raise
     finally:
-        child.terminate()
-        try:
-            child.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+        child.kill()
+        child.wait()

@@ -35,6 +35,14 @@ def test_what_the_source_has_lost_too_is_refused_unless_accepted() -> None:
     assert link("features", 4, 10, 30, True).lost is False
 
 
+def test_a_source_that_begins_behind_the_mark_is_refused_though_nothing_is_committed() -> None:
+    """The group's offsets have expired, or the worker was killed before its first commit."""
+    with pytest.raises(RefusalError, match=r"ends at 99 and the source begins at 500.*accept-gap"):
+        link("features partition 0", 99, 0, 500, False)
+    assert link("features", 99, 0, 500, True).prev == NO_OFFSET
+    assert not link("features", 99, 0, 100, False).lost
+
+
 def test_a_source_that_may_break_its_chain_is_not_mended() -> None:
     assert not link("features", None, 10, 0, False).lost
 

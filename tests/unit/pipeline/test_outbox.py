@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from pipeline import outbox as outbox_module
 from pipeline.brokers import Broker, open_broker
 from pipeline.outbox import DeliveryError, Outbox
 from pipeline.reader import read_range
@@ -48,6 +49,25 @@ def test_two_lanes_to_one_partition_count_for_themselves(cluster: Broker) -> Non
         return one.delivered, two.delivered, seen
 
     assert asyncio.run(play()) == (10, 20, list(range(1, 11)))
+
+
+def test_senders_wait_for_bytes_as_for_records(
+    cluster: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_module, "WAITING_BYTES_MAX", 10_000)
+
+    async def play() -> list[bool]:
+        outbox = Outbox(cluster.config)
+        lane = outbox.lane("large", 0)
+        seen = [outbox.full]
+        lane.send(b"k" * 5_000, b"v" * 4_000, [("name", b"h" * 2_000)])
+        seen.append(outbox.full)
+        await asyncio.wait_for(outbox.room(), 30)
+        seen.append(outbox.full)
+        assert (outbox.waiting_bytes, lane.delivered) == (0, 1)
+        return seen
+
+    assert asyncio.run(play()) == [False, True, False]
 
 
 def test_a_failed_report_ends_everything(cluster: Broker) -> None:

@@ -10,6 +10,8 @@ import pytest
 from pipeline.agents import sequencer
 from pipeline.agents.sequencer import HOLD_MS, Route, Sequence
 from pipeline.merge import FEATURES, LABELS
+from topics.headers import Header, read_headers
+from topics.journal import Source
 
 
 class World:
@@ -26,13 +28,17 @@ class World:
         monkeypatch.setattr(sequencer, "lost_before", lambda *_: False)
         self.copied: list[int] = []
         route = Route({}, "group", 0, ("features", "labels"), ("f", "l"), 1_000, 30_000, 10, 10)
-        lane: Any = SimpleNamespace(send=lambda *_: None, on_delivered=None)
-        self.sequence = Sequence(SimpleNamespace(), route, SimpleNamespace(), lane, lane)  # type: ignore[arg-type]
+        self.sent: list[list[Header]] = []
+        lane: Any = SimpleNamespace(send=lambda *record: self.sent.append(record[2]))
+        outbox: Any = SimpleNamespace(full=False)
+        self.outbox = outbox
+        app: Any = SimpleNamespace()
+        self.sequence = Sequence(app, route, outbox, lane, lane)
 
-    def put(self, side: int) -> None:
+    def put(self, side: int, *headers: Header) -> None:
         topic = ("features", "labels")[side]
         message = SimpleNamespace(
-            topic=topic, partition=0, offset=0, timestamp=1.0, key=b"k", value=b"v", headers=[]
+            topic=topic, partition=0, offset=0, timestamp=1.0, key=b"k", value=b"v", headers=headers
         )
         self.sequence.put(message)
 
@@ -66,4 +72,23 @@ def test_a_clock_that_was_set_back_holds_no_label_up(world: World) -> None:
 
 def test_features_wait_for_nobody_who_is_caught_up(world: World) -> None:
     world.put(FEATURES)
+    assert world.sequence._burst() == 1
+
+
+@pytest.mark.parametrize("name", ["dtgol-length", "dtgol-sha256", "dtgol-offset"])
+def test_headers_that_look_like_ours_are_left_behind(world: World, name: str) -> None:
+    """An unreadable one would make the copy look like no copy, and break its chain for good."""
+    world.put(FEATURES, ("own", b"1"), (name, b"\xff"))
+    assert world.sequence._burst() == 1
+    (sent,) = world.sent
+    assert isinstance(read_headers(Source, sent), Source)
+    assert ("own", b"1") in sent
+    assert (name, b"\xff") not in sent
+
+
+def test_nothing_is_copied_while_the_outbox_is_full(world: World) -> None:
+    world.put(FEATURES)
+    world.outbox.full = True
+    assert world.sequence._burst() == 0
+    world.outbox.full = False
     assert world.sequence._burst() == 1
