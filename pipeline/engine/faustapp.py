@@ -1,7 +1,8 @@
 """A Faust app with this project's manners, and every private door of Faust that is used.
 
 Raw bytes, no acks, commits by hand, co-partitioning on, committed records only, an agent that
-raises ends the process. `tests/broker/test_faust_contract.py` watches the names used here.
+raises ends the process. `tests/unit/pipeline/test_engine.py` watches the private names used in this
+room.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from pipeline.answers import Output, Place
 from pipeline.decisions import Ahead, BugError, applied, journal_record, read_ahead
 from pipeline.fold import Fold
 from pipeline.operators.inspection import fold_of
-from pipeline.reader import bounds, open_reader, read_range
+from pipeline.reader import look_at, read_range
 from pipeline.snapshots import RefusalError, Store, find_snapshots
 from topics.codec import read_prediction
 from topics.predictions import Prediction
@@ -141,7 +141,7 @@ def start_fold(place: Place, low: int, store: Store | None) -> Fold:
 def replay(route: Route, store: Store | None, progress: Progress) -> Report:
     """Fold one partition and compare; `progress` is told how many records, and how many so far."""
     place = route.place
-    low, high = _bounds(route.client, place.journal, place.partition)
+    low, high = look_at(route.client, place.journal, place.partition)
     fold = start_fold(place, low, store)
     said = _read_said(route)
     ahead = Ahead(fold.next_offset)
@@ -190,7 +190,7 @@ def _judge(route: Route, output: Output, offset: int, said: _Said) -> Class:
 
 
 def _read_said(route: Route) -> _Said:
-    low, high = _bounds(route.client, route.predictions, route.place.partition)
+    low, high = look_at(route.client, route.predictions, route.place.partition)
     said = _Said(route.place, low > 0)
     if low < high:
         for message in read_range(route.client, route.predictions, route.place.partition, low):
@@ -199,14 +199,6 @@ def _read_said(route: Route) -> _Said:
             assert not isinstance(value, str)
             said.take(key, value)
     return said
-
-
-def _bounds(client: Mapping[str, Any], topic: str, partition: int) -> tuple[int, int]:
-    consumer = open_reader(client)
-    try:
-        return bounds(consumer, topic, partition)
-    finally:
-        consumer.close()
 
 
 def _hash(key: bytes | None, value: bytes | None) -> bytes:
