@@ -1,8 +1,4 @@
-"""`dtgol topics apply|check`: the topics of a cluster against the catalog.
-
-Exit code 0: as wished. 1: something differs (`check`) or was left for you to decide (`apply`).
-2: wrong options, or the cluster did not answer.
-"""
+"""`dtgol topics apply|check`: the topics of a cluster against the catalog."""
 
 import json
 from collections.abc import Callable
@@ -11,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipeline.cli import BadInput
+from pipeline.cli.codes import codes
 from pipeline.cli.connection import Target, cluster_options
 
 if TYPE_CHECKING:
@@ -57,10 +54,10 @@ def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@topics.command()
+@topics.command(epilog=codes("topics check"))
 @_shared
 def check(target: Target, as_json: bool, **wanted: Any) -> None:
-    """Say precisely what differs; change nothing."""
+    """Say what differs from what dtgol needs; change nothing."""
     from pipeline.operators.topics_admin import AdminError, inspect
 
     try:
@@ -77,7 +74,7 @@ def check(target: Target, as_json: bool, **wanted: Any) -> None:
     raise SystemExit(1 if differences else 0)
 
 
-@topics.command()
+@topics.command(epilog=codes("topics apply"))
 @_shared
 def apply(target: Target, as_json: bool, **wanted: Any) -> None:
     """Create missing topics and alter settings; never partitions or replication.
