@@ -1,7 +1,7 @@
 """Compile the learner's kernels into their cache; ``python -m pipeline.warmup``.
 
 A small learner with small windows goes through every room within a few dozen mixed records. With
-a filled cache it takes about a second; without one about a quarter of a minute, once per machine
+a filled cache it takes about a second; without one about ten seconds, once per machine
 (or per image: deploy/Dockerfile runs it).
 """
 

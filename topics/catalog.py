@@ -28,8 +28,8 @@ MESSAGE_BYTES_MAX = 1_048_588
 and be refused by us with a dead letter, and a copy with our headers always fits."""
 HEADROOM_BYTES = 65_536
 TOGETHER = ("features", "labels", "journal", "predictions", "snapshots")
-AT_LEAST = ("max.message.bytes", "min.insync.replicas")
-"""Settings of which a cluster may have more than is wished."""
+AT_LEAST = ("max.message.bytes", "min.insync.replicas", "retention.ms")
+"""Settings of which a cluster may have more than is wished; retention unless it was asked for."""
 _KAFKA_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -152,6 +152,8 @@ class Wish:
     partitions: int
     replication: int
     config: Mapping[str, str]
+    retention_asked: bool = False
+    """Whether the operator named the retention: then it is to be so long, and no longer."""
 
 
 def topic_name(prefix: str, name: str) -> str:
@@ -171,7 +173,7 @@ def wishes(
     record_bytes_max: int = DEFAULT_LIMITS.record_bytes_max,
     retention_ms: Mapping[str, int] | None = None,
 ) -> tuple[Wish, ...]:
-    """The settings of every topic; ``retention_ms`` overrides single ones (-1 keeps for ever)."""
+    """The settings of every topic; ``retention_ms`` asks for that of single ones (-1: for ever)."""
     if partitions < 1 or replication < 1:
         raise ValueError("partitions and replication must be at least 1")
     kept = dict(retention_ms or {})
@@ -185,6 +187,7 @@ def wishes(
             partitions,
             replication,
             _config(topic, replication, record_bytes_max, kept.get(topic.name, RETENTION_MS)),
+            topic.name in kept,
         )
         for topic in CATALOG
     )

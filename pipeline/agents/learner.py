@@ -330,8 +330,9 @@ class Seat:
             if not self._desk.reset_changed:
                 raise RefusalError(
                     f"stream {name} of partition {self.place.partition} was learnt with another "
-                    f"{', '.join(differ)}, which cannot change in flight: set it as it was, or let "
-                    f"such streams start anew with --reset-changed"
+                    f"{', '.join(differ)}, which cannot change in flight: set it as it was, or "
+                    f"start with --reset-changed, which forgets all that such streams have learnt "
+                    f"and who waits for a label, and cannot be undone"
                 )
             self._append(Reset(name, f"changed: {', '.join(differ)}"))
         self._append(ConfigChange(rules.digest(), rules.as_mapping()))

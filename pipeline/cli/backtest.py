@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipeline.cli import BadInput
+from pipeline.cli.codes import codes
 from pipeline.cli.progress import progress
 from pipeline.cli.rows import row_options
 
@@ -23,7 +24,7 @@ WARM_UP_WINDOW = 8
 runs every kernel whatever the real windows are."""
 
 
-@click.command()
+@click.command(epilog=codes("backtest"))
 @click.argument("file", type=click.Path(path_type=Path))
 @row_options
 @click.option(
@@ -31,10 +32,16 @@ runs every kernel whatever the real windows are."""
     type=click.IntRange(min=0),
     default=1,
     show_default=True,
-    help="The label of step t−L is given before step t is observed; 0 is the same as 1.",
+    help="How many records late a label is: with 50, that of record 1 is given just before record "
+    "51. 0 is the same as 1.",
 )
 @click.option("--config", type=click.Path(path_type=Path), help="Settings of the learner, TOML.")
-@click.option("--ablate", default="", metavar="NAME,...", help="Parts to switch off.")
+@click.option(
+    "--ablate",
+    default="",
+    metavar="NAME,...",
+    help="Parts to switch off: copula, marginals, softlabels, dual_track, risk.",
+)
 @click.option(
     "--predictions",
     type=click.Path(path_type=Path),

@@ -78,7 +78,11 @@ def cluster_options(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="SECTION.KEY=VALUE",
             help="Any setting (docs/settings.md); may be given again.",
         ),
-        click.option("--config", type=click.Path(path_type=Path), help="Settings file, TOML."),
+        click.option(
+            "--config",
+            type=click.Path(path_type=Path),
+            help="Settings file, TOML.  [env var: DTGOL_CONFIG]",
+        ),
         click.option("--prefix", help="What every topic's name begins with."),
         click.option(
             "--bootstrap", help="Brokers, host:port,...  [env var: KAFKA_BOOTSTRAP_SERVERS]"

@@ -1,8 +1,4 @@
-"""`dtgol dead-letters list|redrive`: refused records, and sending them back once.
-
-Exit code 0: done. 1: some could not be sent back, or another redrive took over; it is said which.
-2: wrong options, or the cluster did not answer.
-"""
+"""`dtgol dead-letters list|redrive`: refused records, and sending them back once."""
 
 import json
 import re
@@ -15,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipeline.cli import BadInput
+from pipeline.cli.codes import codes
 from pipeline.cli.connection import Target, asking, cluster_options
 
 if TYPE_CHECKING:
@@ -30,7 +27,7 @@ def dead_letters() -> None:
 
 def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that list and redrive have in common; the command gets a `Filter`."""
-    when = "a time (2026-03-01T12:00, UTC unless it says) or how long ago (90m, 12h, 3d)"
+    when = "a time (2026-03-01T12:00, in UTC if it names no zone) or how long ago (90m, 12h, 3d)"
     for option in (
         click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout."),
         click.option("--until", metavar="TIME", help=f"Refused before: {when}."),
@@ -43,14 +40,14 @@ def _filters(command: Callable[..., Any]) -> Callable[..., Any]:
     return cluster_options(command)
 
 
-@dead_letters.command("list")
+@dead_letters.command("list", epilog=codes("dead-letters list"))
 @_filters
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
     default=100,
     show_default=True,
-    help="Show the newest so many.",
+    help="Show at most this many, the newest.",
 )
 def list_letters(
     target: Target,
@@ -60,9 +57,9 @@ def list_letters(
     limit: int,
     as_json: bool,
 ) -> None:
-    """Reason, source, time, size, and whether it was sent back; never what is in a record.
+    """Show reason, source, time, size, and whether it was sent back; never what is in a record.
 
-    A record that stands there more than once is one row.
+    A record that was written more than once is one row.
     """
     from pipeline.operators.letters import read_letters
 
@@ -80,10 +77,12 @@ def list_letters(
     click.echo(f"{len(found)} dead letters" + (f", {left} older ones not shown" if left else ""))
 
 
-@dead_letters.command()
+@dead_letters.command(epilog=codes("dead-letters redrive"))
 @_filters
-@click.option("--limit", type=click.IntRange(min=1), help="At most so many, the oldest first.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be sent.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), help="Send at most this many, the oldest first."
+)
+@click.option("--dry-run", is_flag=True, help="Send nothing; only say what would be sent.")
 def redrive(
     target: Target,
     reasons: tuple[str, ...],

@@ -1,7 +1,4 @@
-"""`dtgol demo`: broker, topics, worker, evaluator and a synthetic stream, from nothing, by itself.
-
-Exit code 0: every record was answered. 1: not so. 2: something could not be started.
-"""
+"""`dtgol demo`: broker, topics, worker, evaluator and a made-up stream, from nothing, by itself."""
 
 import contextlib
 import subprocess
@@ -15,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipeline.cli import BadInput
+from pipeline.cli.codes import codes
 from pipeline.cli.ending import end_politely, heed
 
 if TYPE_CHECKING:
@@ -28,27 +26,41 @@ PLAY_S = 75.0
 KERNELS_S = 300.0
 
 
-@click.command()
+@click.command(epilog=codes("demo"))
 @click.argument("story", type=click.Choice(list(RECORDS)), default="patients")
-@click.option("--keep", is_flag=True, help="Stay when the story has ended, until Ctrl-C.")
+@click.option(
+    "--keep", is_flag=True, help="Keep everything running when the story has ended, until Ctrl-C."
+)
 @click.option(
     "--broker",
     "kind",
     type=click.Choice(["auto", "given", "docker", "local", "embedded"]),
     default="embedded",
     show_default=True,
-    help="embedded: in this process. local: Apache Kafka by Maven and Java. given: a cluster of "
-    "yours (KAFKA_BOOTSTRAP_SERVERS); topics get a random prefix and are removed.",
+    help="embedded: in this process, needs nothing else. local: Apache Kafka, by Maven and Java. "
+    "docker: Apache Kafka in a container. auto: the first of docker, local and embedded that can "
+    "be had. given: a cluster of yours (KAFKA_BOOTSTRAP_SERVERS); topics get a random prefix and "
+    "are removed.",
 )
-@click.option("--records", type=click.IntRange(min=20), help="Records to play.")
+@click.option(
+    "--records",
+    type=click.IntRange(min=20),
+    help="Records to play.  [default: patients 2400, sensors 3000]",
+)
 @click.option(
     "--seconds",
     type=click.FloatRange(min=5),
     default=PLAY_S,
     show_default=True,
-    help="How long the story's days take.",
+    help="In how many seconds the days of the story are played.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="The same seed gives the same records.",
+)
 def demo(story: str, keep: bool, kind: Any, records: int | None, seconds: float, seed: int) -> None:
     """Play a story through the whole pipeline and show how it goes.
 
@@ -82,7 +94,7 @@ def _run(held: ExitStack, story: "Story", kind: Any, seconds: float, keep: bool)
     from pipeline.demo.stage import new_prefix, services_on, topics_on
 
     click.echo(f"{story.name}: {story.title}")
-    _kernels(Step("compiling the learner's kernels (some 15 s the first time, then cached)"))
+    _kernels(Step("compiling the learner's kernels (about 10 s the first time, then cached)"))
     home = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="dtgol-demo-")))
     step = Step(f"starting the broker ({kind})")
     broker = held.enter_context(open_broker(kind, client=_client(kind)))

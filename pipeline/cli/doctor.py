@@ -1,7 +1,4 @@
-"""`dtgol doctor`: what is wrong with a cluster, its topics and its producers, and what to do.
-
-Exit code 0: healthy. 1: problems. 2: the cluster cannot be reached, or wrong options.
-"""
+"""`dtgol doctor`: what is wrong with a cluster, its topics and its producers, and what to do."""
 
 import json
 from dataclasses import asdict
@@ -9,10 +6,11 @@ from dataclasses import asdict
 import click
 
 from pipeline.cli import BadInput
+from pipeline.cli.codes import codes
 from pipeline.cli.connection import Target, cluster_options
 
 
-@click.command()
+@click.command(epilog=codes("doctor"))
 @cluster_options
 @click.option(
     "--samples",
@@ -21,13 +19,17 @@ from pipeline.cli.connection import Target, cluster_options
     show_default=True,
     help="Newest records of each partition to look at.",
 )
-@click.option("--probe", is_flag=True, help="Measure the broker's clock with a throw-away topic.")
+@click.option(
+    "--probe",
+    is_flag=True,
+    help="Measure the brokers' clock too: makes a topic doctor-… and removes it.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def doctor(target: Target, samples: int, probe: bool, as_json: bool) -> None:
     """Check broker, topics, keys, clocks and lag; end with a verdict and what to do.
 
-    Nothing is changed. Of sampled records only key, stream and id are looked at, and nothing of
-    them is shown.
+    Nothing is changed, unless by --probe. Of sampled records only key, stream and id are looked
+    at, and nothing of them is shown.
     """
     from pipeline.client.sending import ClusterError
     from pipeline.doctor.examination import Patient, examine

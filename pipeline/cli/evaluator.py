@@ -1,13 +1,11 @@
-"""`dtgol evaluator`: every prediction against its label, as it was said at the time.
-
-Exit codes are those of `dtgol worker`.
-"""
+"""`dtgol evaluator`: every prediction against its label, as it was said at the time."""
 
 from pathlib import Path
 from typing import Any
 
 import click
 
+from pipeline.cli.codes import codes
 from pipeline.cli.process import (
     prepared,
     process_options,
@@ -18,12 +16,12 @@ from pipeline.cli.process import (
 from pipeline.settings.page import help_text
 
 
-@click.command(epilog=help_text())
+@click.command(epilog=f"{codes('evaluator')}\n\n{help_text()}")
 @process_options
 @click.option(
     "--accept-gap",
     is_flag=True,
-    help="Go on although records are gone that were never read; says which.",
+    help="Go on although Kafka has deleted records that were never read; the log says which.",
 )
 def evaluator(config: Path | None, log_level: str, accept_gap: bool, **named: Any) -> None:
     """Score predictions against labels."""

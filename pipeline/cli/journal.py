@@ -1,8 +1,4 @@
-"""`dtgol journal replay|skip|retry`: what the journal gives, and decisions about a parked record.
-
-Exit code 0: all equal; decided. 1: something differs (`replay`). 2: refused, or the cluster did not
-answer; one sentence says why.
-"""
+"""`dtgol journal replay|skip|retry`: the journal again, and decisions about a parked record."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -12,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipeline.cli import BadInput
+from pipeline.cli.codes import codes
 from pipeline.cli.connection import Target, asking, cluster_options
 
 if TYPE_CHECKING:
@@ -29,7 +26,7 @@ def _decision_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout."),
         click.option("--note", required=True, help="Why; it stays in the journal."),
         click.option(
-            "--offset", type=click.IntRange(min=0), required=True, help="Where it is parked."
+            "--offset", type=click.IntRange(min=0), required=True, help="Its journal offset."
         ),
         click.option(
             "--partition", type=click.IntRange(min=0), required=True, help="The parked partition."
@@ -39,10 +36,10 @@ def _decision_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return cluster_options(command)
 
 
-@journal.command()
+@journal.command(epilog=codes("journal skip"))
 @_decision_options
 def skip(target: Target, partition: int, offset: int, note: str, as_json: bool) -> None:
-    """Leave out the record at which a partition is parked, for ever.
+    """Leave out the record at which a partition is parked; cannot be undone.
 
     /readyz, /status and `dtgol doctor` say which it is. The decision is a record in the journal;
     the running worker takes it up within seconds, and the record itself becomes a dead letter
@@ -54,20 +51,20 @@ def skip(target: Target, partition: int, offset: int, note: str, as_json: bool) 
     _decide(target, partition, Skip(offset, note), as_json)
 
 
-@journal.command()
+@journal.command(epilog=codes("journal retry"))
 @_decision_options
 def retry(target: Target, partition: int, offset: int, note: str, as_json: bool) -> None:
     """Try again the record at which a partition is parked.
 
     For when the bug is mended: start the new version first. The decision is a record in the
-    journal, and crashes noted before it count no more.
+    journal and cannot be undone; crashes noted before it count no more.
     """
     from topics.journal import Retry
 
     _decide(target, partition, Retry(offset, note), as_json)
 
 
-@journal.command()
+@journal.command(epilog=codes("journal replay"))
 @cluster_options
 @click.option(
     "--partition",
@@ -82,7 +79,7 @@ def retry(target: Target, partition: int, offset: int, note: str, as_json: bool)
     type=click.Choice(["start", "snapshot"]),
     default="start",
     show_default=True,
-    help="The journal's beginning, or the oldest snapshot kept.",
+    help="Begin at the start of the journal, or at the oldest snapshot kept.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def replay(target: Target, partitions: tuple[int, ...], start: str, as_json: bool) -> None:
@@ -90,7 +87,8 @@ def replay(target: Target, partitions: tuple[int, ...], start: str, as_json: boo
 
     Equal means equal to the last byte, under the same key. Missing is a fault only where the
     worker has committed past the record and the predictions topic still reaches back so far.
-    Bits are promised within one fingerprint (/status): replay on a machine like the worker's.
+    Equal bytes are promised only between machines with the same fingerprint, which /status shows:
+    run this on a machine like the worker's.
     """
     reports = _replay(target, partitions, start)
     faultless = all(report.faultless for report in reports)

@@ -9,6 +9,7 @@ import time
 import click
 
 from pipeline.cli import BadInput
+from pipeline.cli.codes import codes
 from pipeline.cli.connection import Target, cluster_options
 from pipeline.cli.ending import end_politely
 
@@ -16,19 +17,33 @@ RECORDS = 3_000
 ROUND_S = 300.0
 
 
-@click.command()
+@click.command(epilog=codes("play"))
 @click.argument("story", type=click.Choice(["patients", "sensors"]), default="sensors")
 @cluster_options
-@click.option("--rounds", type=click.IntRange(min=1), help="Stop after so many.  [default: never]")
-@click.option("--records", type=click.IntRange(min=20), default=RECORDS, show_default=True)
+@click.option(
+    "--rounds", type=click.IntRange(min=1), help="Stop after this many rounds.  [default: never]"
+)
+@click.option(
+    "--records",
+    type=click.IntRange(min=20),
+    default=RECORDS,
+    show_default=True,
+    help="Records in one round.",
+)
 @click.option(
     "--seconds",
     type=click.FloatRange(min=1),
     default=ROUND_S,
     show_default=True,
-    help="How long the days of one round take.",
+    help="In how many seconds one round is played.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="The same seed gives the same records.",
+)
 def play(
     target: Target, story: str, rounds: int | None, records: int, seconds: float, seed: int
 ) -> None:

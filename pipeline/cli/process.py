@@ -26,21 +26,25 @@ def process_options(command: Callable[..., Any]) -> Callable[..., Any]:
             default="INFO",
             envvar="DTGOL_LOG_LEVEL",
             show_default=True,
+            show_envvar=True,
+            help="The least grave lines that are logged.",
         ),
         click.option(
             "--set",
             "overrides",
             multiple=True,
             metavar="SECTION.KEY=VALUE",
-            help="One setting, over environment and file; may be given again.",
+            help="Any setting below; wins over environment and file; may be given again.",
         ),
-        click.option("--web-port", type=int, help="The same as --set web.port=…"),
-        click.option("--prefix", help="The same as --set kafka.prefix=…"),
-        click.option("--bootstrap", help="The same as --set kafka.bootstrap_servers=…"),
+        click.option("--web-port", type=int, help="Port of /livez, /readyz, /metrics, /status."),
+        click.option("--prefix", help="What every topic's name begins with."),
+        click.option(
+            "--bootstrap", help="Brokers, host:port,...  [env var: KAFKA_BOOTSTRAP_SERVERS]"
+        ),
         click.option(
             "--config",
             type=click.Path(path_type=Path),
-            help="Settings, TOML; DTGOL_CONFIG if not given.",
+            help="Settings file, TOML.  [env var: DTGOL_CONFIG]",
         ),
     ):
         command = option(command)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pipeline.cli import BadInput
+from pipeline.cli.codes import codes
 from pipeline.cli.connection import Target, cluster_options
 from pipeline.cli.progress import progress
 from pipeline.cli.rows import row_options
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from pipeline.files.records import Row
 
 
-@click.command()
+@click.command(epilog=codes("produce"))
 @click.argument("file", type=click.Path(path_type=Path))
 @cluster_options
 @click.option("--stream", default="default", show_default=True, help="The stream's name.")
@@ -25,28 +26,38 @@ if TYPE_CHECKING:
     default="stream",
     show_default=True,
     metavar="stream|id|COLUMN",
-    help="Key of features and label: the stream's name, the id, or a column (no feature then).",
+    help="Key of features and label: the stream's name, the id, or what a column holds; that "
+    "column is then not sent as a feature.",
 )
-@click.option("--id", "id_column", metavar="COLUMN", help="Column with the id.  [default: row]")
+@click.option(
+    "--id", "id_column", metavar="COLUMN", help="Column with the id.  [default: row number]"
+)
 @row_options
 @click.option(
     "--delay",
     type=click.IntRange(min=0),
     default=1,
     show_default=True,
-    help="The label of record t−L is sent just before record t; 0 is the same as 1.",
+    help="How many records late a label is: with 50, that of record 1 is sent just before record "
+    "51. 0 is the same as 1.",
 )
 @click.option(
     "--delay-ms",
     metavar="MEAN|MIN..MAX",
-    help="Instead: each label so many milliseconds after its record, exponential or even.",
+    help="How many milliseconds late labels are, instead of --delay: 5000 draws from an "
+    "exponential distribution with this mean, 2000..8000 evenly between the two.",
 )
 @click.option("--no-labels", is_flag=True, help="Send features only.")
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Records per second.")
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Records per second.  [default: as fast as it goes]",
+)
 @click.option(
     "--no-wait",
     is_flag=True,
-    help="With --delay: do not wait for each delivery; much faster, order rests on timestamps.",
+    help="With --delay: do not wait until each record is stored. Much faster; whether a label or a "
+    "record came first is then told by timestamps alone.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON on stdout.")
 def produce(
@@ -69,8 +80,8 @@ def produce(
 ) -> None:
     """Send the records of FILE, CSV or one JSON object per line (.jsonl), as features and labels.
 
-    Rows, masks and shuffles are those of `dtgol backtest` with the same options. A JSON line is
-    either flat or as on the wire: {"id": …, "x": {…}, "y": …}. With --delay each label is stored
+    Rows, hidden values and order are those of `dtgol backtest` with the same options. A JSON line
+    is either flat or as on the wire: {"id": …, "x": {…}, "y": …}. With --delay each label is stored
     before the next record is sent, so the order is that of the backtest.
     """
     from pipeline.client import ClusterError, DeliveryError, FeatureProducer, LabelProducer

@@ -1,8 +1,4 @@
-"""`dtgol snapshot list|inspect`: which snapshots are kept, and what a learner knows.
-
-Exit code 0: shown. 1: a snapshot that is listed is damaged. 2: there is nothing to show, or the
-store or cluster did not answer.
-"""
+"""`dtgol snapshot list|inspect`: which snapshots are kept, and what a learner knows."""
 
 import json
 import time
@@ -12,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipeline.cli import BadInput
+from pipeline.cli.codes import codes
 from pipeline.cli.connection import Target, asking, cluster_options
 
 if TYPE_CHECKING:
@@ -27,9 +24,15 @@ def snapshot() -> None:
     """Look at the state that workers keep; nothing is changed."""
 
 
-@snapshot.command("list")
+@snapshot.command("list", epilog=codes("snapshot list"))
 @cluster_options
-@click.option("--partition", "partitions", type=click.IntRange(min=0), multiple=True)
+@click.option(
+    "--partition",
+    "partitions",
+    type=click.IntRange(min=0),
+    multiple=True,
+    help="Only this one; may be given again.",
+)
 @click.option(
     "--role",
     type=click.Choice(["worker", "evaluator"]),
@@ -61,14 +64,20 @@ def list_snapshots(target: Target, partitions: tuple[int, ...], role: str, as_js
     raise SystemExit(1 if any(each.damage is not None for each in rows) else 0)
 
 
-@snapshot.command()
+@snapshot.command(epilog=codes("snapshot inspect"))
 @cluster_options
-@click.option("--partition", "partitions", type=click.IntRange(min=0), multiple=True)
+@click.option(
+    "--partition",
+    "partitions",
+    type=click.IntRange(min=0),
+    multiple=True,
+    help="Only this one; may be given again.",
+)
 @click.option("--stream", "streams", multiple=True, help="Only this one; may be given again.")
 @click.option(
     "--levels",
     is_flag=True,
-    help="Name levels that were learnt from records too; they are what records said.",
+    help="Name undeclared levels too: these are values from your records.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def inspect(

@@ -1,8 +1,4 @@
-"""`dtgol topics apply|check`: the topics of a cluster against the catalog.
-
-Exit code 0: as wished. 1: something differs (`check`) or was left for you to decide (`apply`).
-2: wrong options, or the cluster did not answer.
-"""
+"""`dtgol topics apply|check`: the topics of a cluster against the catalog."""
 
 import json
 from collections.abc import Callable
@@ -11,11 +7,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipeline.cli import BadInput
+from pipeline.cli.codes import codes
 from pipeline.cli.connection import Target, cluster_options
 
 if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
     from pipeline.operators.topics_admin import Difference
     from topics.catalog import Wish
+
+PARTITIONS = 4
 
 
 @click.group()
@@ -31,21 +32,21 @@ def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
             "--retention",
             multiple=True,
             metavar="TOPIC=DAYS",
-            help="Keep a topic's records so long, -1 for ever; may be given again.  [default: 30]",
+            help="How long Kafka keeps the records of a topic, -1 for ever; may be given again. "
+            "Without it: 30 days, and a topic that keeps them longer is left so.",
         ),
         click.option(
             "--replication",
             type=click.IntRange(min=1),
             default=1,
             show_default=True,
-            help="Copies of every record; 3 on a real cluster.",
+            help="Copies of every record; take 3 on a real cluster.",
         ),
         click.option(
             "--partitions",
             type=click.IntRange(min=1),
-            default=4,
-            show_default=True,
-            help="Partitions of every topic, fixed for life: the most workers that can share.",
+            help="Partitions of every topic, fixed for life: the most workers that can share the "
+            f"work.  [default: as the topics there have; {PARTITIONS} if there are none]",
         ),
         cluster_options,
     ):
@@ -53,15 +54,15 @@ def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@topics.command()
+@topics.command(epilog=codes("topics check"))
 @_shared
 def check(target: Target, as_json: bool, **wanted: Any) -> None:
-    """Say precisely what differs; change nothing."""
-    from pipeline.operators.topics_admin import AdminError, connect, inspect
+    """Say what differs from what dtgol needs; change nothing."""
+    from pipeline.operators.topics_admin import AdminError, inspect
 
-    wishes = _wishes(target.prefix, **wanted)
     try:
-        differences = inspect(connect(target.client), wishes)
+        admin, wishes = _wishes(target, **wanted)
+        differences = inspect(admin, wishes)
     except AdminError as error:
         raise BadInput(str(error)) from None
     if as_json:
@@ -73,15 +74,18 @@ def check(target: Target, as_json: bool, **wanted: Any) -> None:
     raise SystemExit(1 if differences else 0)
 
 
-@topics.command()
+@topics.command(epilog=codes("topics apply"))
 @_shared
 def apply(target: Target, as_json: bool, **wanted: Any) -> None:
-    """Create missing topics and alter settings; never partitions or replication."""
-    from pipeline.operators.topics_admin import AdminError, apply, connect
+    """Create missing topics and alter settings; never partitions or replication.
 
-    wishes = _wishes(target.prefix, **wanted)
+    Retention is made shorter only where --retention says so: Kafka deletes what is older.
+    """
+    from pipeline.operators.topics_admin import AdminError, apply
+
     try:
-        done = apply(connect(target.client), wishes)
+        admin, wishes = _wishes(target, **wanted)
+        done = apply(admin, wishes)
     except AdminError as error:
         raise BadInput(str(error)) from None
     if as_json:
@@ -95,7 +99,10 @@ def apply(target: Target, as_json: bool, **wanted: Any) -> None:
         for name in done.created:
             click.echo(f"{name}: created")
         for each in done.altered:
-            click.echo(f"{each.topic}: {each.setting} was {each.actual}, is now {each.wished}")
+            warning = f" ({each.warning})" if each.warning else ""
+            click.echo(
+                f"{each.topic}: {each.setting} was {each.actual}, is now {each.wished}{warning}"
+            )
         for each in done.left:
             click.echo(f"left as it is: {each}")
         click.echo(
@@ -106,8 +113,10 @@ def apply(target: Target, as_json: bool, **wanted: Any) -> None:
 
 
 def _wishes(
-    prefix: str, partitions: int, replication: int, retention: tuple[str, ...]
-) -> "tuple[Wish, ...]":
+    target: Target, partitions: int | None, replication: int, retention: tuple[str, ...]
+) -> "tuple[AdminClient, tuple[Wish, ...]]":
+    """The cluster, and how its topics should be; wrong options are found before it is asked."""
+    from pipeline.operators.topics_admin import as_there, connect
     from topics.catalog import DAY_MS, wishes
 
     kept = {}
@@ -118,9 +127,11 @@ def _wishes(
         except (ValueError, OverflowError):
             raise BadInput(f"--retention {given}: give TOPIC=DAYS") from None
     try:
-        return wishes(prefix, partitions, replication, retention_ms=kept)
+        wished = wishes(target.prefix, partitions or PARTITIONS, replication, retention_ms=kept)
     except ValueError as error:
         raise BadInput(str(error)) from None
+    admin = connect(target.client)
+    return admin, as_there(admin, wished) if partitions is None else wished
 
 
 def _plain(each: "Difference") -> dict[str, str]:
@@ -130,6 +141,7 @@ def _plain(each: "Difference") -> dict[str, str]:
         "is": each.actual,
         "should_be": each.wished,
         "advice": each.advice,
+        "warning": each.warning,
     }
 
 

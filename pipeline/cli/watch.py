@@ -1,7 +1,6 @@
 """`dtgol watch`: a live table of streams, their scores, the lag and the dead letters.
 
-It reads predictions, scores and dead-letters without a group: nobody is disturbed. Exit code 2
-if the cluster does not answer or has none of these topics.
+It reads predictions, scores and dead-letters without a group: nobody is disturbed.
 """
 
 import json
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipeline.cli import BadInput
+from pipeline.cli.codes import codes
 from pipeline.cli.connection import Target, cluster_options
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ LAG_EVERY_S = 5.0
 READ = ("predictions", "scores", "dead-letters")
 
 
-@click.command()
+@click.command(epilog=codes("watch"))
 @cluster_options
 @click.option(
     "--window",
     type=click.IntRange(min=1, max=100_000),
     default=500,
     show_default=True,
-    help="Scores in the last window of each stream.",
+    help="How many of a stream's newest scores make its window.",
 )
 @click.option(
     "--last",
@@ -57,8 +57,10 @@ def watch(
 ) -> None:
     """Show every stream: records, predictions, labels joined, errors, what waits, what is behind.
 
-    Error rates are over what was read (--last, --all) and over the last window; the naive learner
-    stands beside. Records and labels learnt are the learners' own counts since their beginning.
+    CER is the share of wrong answers, over all that was read (--last, --all) and over the window of
+    the newest scores; beside each stands the naive learner's. Records are the learner's own count
+    since its beginning, unverified are those whose label has not come, and α is how much the latent
+    space counts in an answer. Ctrl-C ends it.
     """
     from pipeline.client.sending import ClusterError
     from pipeline.client.tail import Tail

@@ -1,14 +1,11 @@
-"""`dtgol worker`: sequencer and learner; start as many as there are partitions, or fewer.
-
-Exit code 0: told to end, and ended in good order. 1: it failed, start it again. 2: an operator
-must decide something first; one sentence says what.
-"""
+"""`dtgol worker`: sequencer and learner; start as many as there are partitions, or fewer."""
 
 from pathlib import Path
 from typing import Any
 
 import click
 
+from pipeline.cli.codes import codes
 from pipeline.cli.process import (
     prepared,
     process_options,
@@ -19,17 +16,18 @@ from pipeline.cli.process import (
 from pipeline.settings.page import help_text
 
 
-@click.command(epilog=help_text())
+@click.command(epilog=f"{codes('worker')}\n\n{help_text()}")
 @process_options
 @click.option(
     "--accept-gap",
     is_flag=True,
-    help="Go on although records are gone that were never read; says which.",
+    help="Go on although Kafka has deleted records that were never read; the log says which.",
 )
 @click.option(
     "--reset-changed",
     is_flag=True,
-    help="Let streams start anew whose settings cannot change in flight, and did.",
+    help="Streams with a changed setting that cannot change in flight start anew: this forgets all "
+    "that they have learnt and who waits for a label, and cannot be undone.",
 )
 def worker(
     config: Path | None, log_level: str, accept_gap: bool, reset_changed: bool, **named: Any

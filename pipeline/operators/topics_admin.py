@@ -3,12 +3,14 @@
 `inspect` looks and changes nothing; `apply` creates what is missing and alters configs. It never
 touches partition counts or replication: a new count would send keys to partitions whose learner
 does not know them, and copies are moved by reassignment, which is the operator's decision.
-Applying twice is the same as once.
+Retention is lowered only where it was asked for: what Kafka then deletes, the journal among it, is
+gone. Applying twice is the same as once.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic, sleep
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not re-exported
@@ -21,12 +23,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 from confluent_kafka.cimpl import NewTopic
 
 from pipeline.access.door import ClusterError, ListeningAdmin, knock, said
-from topics.catalog import AT_LEAST, Wish
+from topics.catalog import AT_LEAST, DAY_MS, Wish, partition_mismatch
 
 REQUEST_S = 15.0
 VISIBLE_S = 15.0
 """How long what was just created or altered may take until the brokers show it."""
 LOOK_EVERY_S = 0.1
+RETENTION = "retention.ms"
+UNKNOWN = "unknown"
 WHY_NOT_PARTITIONS = (
     "a partition count is for life: another one would send keys to other learners; "
     "choose a new prefix and reprocess, or say --partitions as it is"
@@ -59,7 +63,16 @@ class Difference:
 
     def __str__(self) -> str:
         said = f"{self.topic}: {self.setting} is {self.actual}, should be {self.wished}"
-        return f"{said} ({self.advice})" if self.advice else said
+        more = self.advice or self.warning
+        return f"{said} ({more})" if more else said
+
+    @property
+    def warning(self) -> str:
+        """What is lost by mending it, if anything: records older than a shorter retention."""
+        known = self.setting == RETENTION and self.actual != UNKNOWN
+        if not known or _lasts(self.actual) <= _lasts(self.wished):
+            return ""
+        return f"shorter: Kafka deletes what is older than {int(self.wished) / DAY_MS:g} d"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +90,19 @@ def connect(settings: Mapping[str, str | int | float | bool]) -> AdminClient:
         return ListeningAdmin(settings)
     except KafkaException as error:
         raise AdminError(f"these connection settings cannot be used: {_said(error)}") from None
+
+
+def as_there(admin: AdminClient, wishes: Sequence[Wish]) -> tuple[Wish, ...]:
+    """The wishes with the partition count of the topics there, which must agree, if any are."""
+    known = _known(admin)
+    together = {wish.topic.name: wish.name for wish in wishes if wish.topic.together}
+    counts = {name: len(known[full].partitions) for name, full in together.items() if full in known}
+    mismatch = partition_mismatch(counts)
+    if mismatch is not None:
+        raise AdminError(f"{mismatch}; say with --partitions which number is right")
+    return tuple(
+        replace(wish, partitions=next(iter(counts.values()), wish.partitions)) for wish in wishes
+    )
 
 
 def inspect(admin: AdminClient, wishes: Sequence[Wish]) -> tuple[Difference, ...]:
@@ -135,8 +161,9 @@ def compare(wish: Wish, found: Found | None) -> list[Difference]:
         )
     for setting, wished in wish.config.items():
         actual = found.config.get(setting)
-        if actual != wished and not _enough(setting, actual, wished, found):
-            differences.append(Difference(wish.name, setting, actual or "unknown", wished))
+        exactly = setting == RETENTION and wish.retention_asked
+        if actual != wished and (exactly or not _enough(setting, actual, wished, found)):
+            differences.append(Difference(wish.name, setting, actual or UNKNOWN, wished))
     return differences
 
 
@@ -144,16 +171,20 @@ def _enough(setting: str, actual: str | None, wished: str, found: Found) -> bool
     """More is fine for some settings; but not more in-sync copies than there are copies."""
     if setting not in AT_LEAST or actual is None:
         return False
+    if setting == RETENTION:
+        return _lasts(wished) <= _lasts(actual)
     possible = found.replication if setting == "min.insync.replicas" else int(actual)
     return int(wished) <= int(actual) <= possible
 
 
+def _lasts(retention: str) -> float:
+    """A retention as a number that can be compared: -1 is for ever."""
+    return float("inf") if retention == "-1" else float(retention)
+
+
 def find(admin: AdminClient, names: Iterable[str]) -> dict[str, Found]:
-    """Those of the topics that exist. Asks for all topics: asking by name may create one."""
-    try:
-        known = knock(admin, REQUEST_S).topics
-    except ClusterError as error:
-        raise AdminError(str(error)) from None
+    """Those of the topics that exist."""
+    known = _known(admin)
     there = [name for name in names if name in known]
     if not there:
         return {}
@@ -172,6 +203,15 @@ def find(admin: AdminClient, names: Iterable[str]) -> dict[str, Found]:
         config = {name: entry.value for name, entry in entries.items()}
         found[resource.name] = Found(len(partitions), copies, config)
     return found
+
+
+def _known(admin: AdminClient) -> Mapping[str, Any]:
+    """Every topic of the cluster: asking for one by name may create it."""
+    try:
+        known: Mapping[str, Any] = knock(admin, REQUEST_S).topics
+    except ClusterError as error:
+        raise AdminError(str(error)) from None
+    return known
 
 
 def _create(admin: AdminClient, missing: Sequence[Wish]) -> tuple[str, ...]:

@@ -30,23 +30,33 @@ def _is(
 
 @dataclass(frozen=True)
 class KafkaSettings:
-    """``[kafka]``: the cluster, the names on it, and the patience with it."""
+    """``[kafka]``: the cluster, the names on it, and how long it is waited for."""
 
     bootstrap_servers: str = _is(
         "", "Brokers, host:port,...; KAFKA_BOOTSTRAP_SERVERS where this is not set."
     )
     prefix: str = _is("", "Put before the name of every topic and group.")
-    group_instance_id: str = _is("", "Static membership: a name of this process in its group.")
+    group_instance_id: str = _is(
+        "",
+        "A fixed name of this process in its group, another one for every process (Kafka's static "
+        "membership).",
+    )
     session_timeout_ms: int = _is(
-        15_000, "A process silent for so long leaves its group.", 1_000, 600_000
+        15_000,
+        "A process that is silent for this long is taken for dead: others get its partitions.",
+        1_000,
+        600_000,
     )
     heartbeat_ms: int = _is(3_000, "Time between signs of life to the group.", 100, 60_000)
     rebalance_timeout_ms: int = _is(
-        60_000, "How long a member may take to give up its partitions.", 5_000, 600_000
+        60_000,
+        "How long a process may take to hand over its partitions when another joins or leaves.",
+        5_000,
+        600_000,
     )
     request_timeout_ms: int = _is(
         90_000,
-        "Patience with one request, and with the topic that takes a snapshot.",
+        "Longest wait for one answer from Kafka, and for a snapshot to be written to its topic.",
         5_000,
         600_000,
     )
@@ -98,32 +108,45 @@ class WorkerSettings:
 
     merge_wait_ms: int = _is(
         30_000,
-        "How long the earlier of features and labels waits for the other side while that side is "
-        "known to lag.",
+        "How long features wait for labels that are known to be unread, and labels for features: a "
+        "backlog is taken in the order of its timestamps.",
         0,
         600_000,
     )
     merge_buffer_records: int = _is(
-        2_000, "Records held per side and partition; then the side is paused.", 10, 1_000_000
+        2_000,
+        "Features, and labels, of a partition that may wait like this; then that topic is paused.",
+        10,
+        1_000_000,
     )
     journal_ahead_max: int = _is(
-        20_000, "The sequencer waits when the learner is so many records behind.", 100, 10_000_000
+        20_000,
+        "Journal records that the learner may be behind; then features and labels are paused.",
+        100,
+        10_000_000,
     )
-    commit_ms: int = _is(1_000, "Time between commits of source offsets.", 50, 60_000)
+    commit_ms: int = _is(
+        1_000, "Time between commits of how far features and labels were taken.", 50, 60_000
+    )
     stuck_ms: int = _is(
         120_000,
-        "Not ready after so long without progress while there is work; the evaluator too.",
+        "After this long without progress, while there is work, /readyz is red; the evaluator too.",
         1_000,
         DAY_MS,
     )
     give_up_ms: int = _is(
         300_000,
-        "The process ends with exit code 1 after so long without progress while there is work, or "
-        "without an answer of the cluster; the evaluator too.",
+        "After this long without progress, while there is work, or without an answer from the "
+        "cluster, the process ends with exit code 1; the evaluator too.",
         2_000,
         DAY_MS,
     )
-    why: int = _is(0, "Reasons in every prediction: the features that moved it most.", 0, 100)
+    why: int = _is(
+        0,
+        "How many features each prediction names as its reasons, those that moved it most.",
+        0,
+        100,
+    )
 
 
 @dataclass(frozen=True)
@@ -132,24 +155,30 @@ class SnapshotSettings:
 
     store: str = _is("topic", "Where snapshots are kept.", None, None, "topic", "directory")
     directory: str = _is("", "The directory, for store = directory.")
-    every_records: int = _is(5_000, "A snapshot after so many journal records ...", 1, 10_000_000)
-    every_ms: int = _is(30_000, "... or after so long, if anything changed.", 100, DAY_MS)
+    every_records: int = _is(
+        5_000, "A snapshot is written after this many journal records.", 1, 10_000_000
+    )
+    every_ms: int = _is(
+        30_000, "A snapshot is also written after this long, if anything changed.", 100, DAY_MS
+    )
 
 
 @dataclass(frozen=True)
 class LimitSettings:
-    """``[limits]``: what one record, one stream, one partition may cost."""
+    """``[limits]``: the most that is taken; what is beyond goes to the dead letters."""
 
-    record_bytes_max: int = _is(262_144, "Key, value and headers of a record.", 1_024, 900_000)
-    id_bytes_max: int = _is(256, "An id in UTF-8.", 1, 1_024)
-    features_max: int = _is(512, "Feature names in one record.", 1, 4_096)
-    feature_name_bytes_max: int = _is(128, "A feature name in UTF-8.", 1, 1_024)
-    text_bytes_max: int = _is(256, "A text that is a feature's value, in UTF-8.", 1, 10_000)
-    stream_chars_max: int = _is(64, "The name of a stream.", 1, 128)
-    streams_max: int = _is(1_000, "Streams per partition.", 1, 100_000)
+    record_bytes_max: int = _is(
+        262_144, "Bytes of one record: key, value and headers.", 1_024, 900_000
+    )
+    id_bytes_max: int = _is(256, "Bytes of an id, in UTF-8.", 1, 1_024)
+    features_max: int = _is(512, "Features in one record.", 1, 4_096)
+    feature_name_bytes_max: int = _is(128, "Bytes of a feature's name, in UTF-8.", 1, 1_024)
+    text_bytes_max: int = _is(256, "Bytes of a text that is a feature's value.", 1, 10_000)
+    stream_chars_max: int = _is(64, "Characters of a stream's name.", 1, 128)
+    streams_max: int = _is(1_000, "Streams in one partition.", 1, 100_000)
     held_bytes_max: int = _is(
         16_777_216,
-        "Labels of one stream that wait for their features, in bytes; then the oldest go.",
+        "Bytes of the labels of one stream that wait for their features; then the oldest go.",
         1_024,
         2**31,
     )
@@ -161,10 +190,16 @@ class StreamsSettings:
 
     closed: bool = _is(False, "Refuse streams that are not described.")
     ts_ahead_max_ms: int = _is(
-        300_000, "Event times count at most so far ahead of the journal's time.", 0, 10**13
+        300_000,
+        "An event time further in the future than this, by the brokers' clock, counts as this.",
+        0,
+        10**13,
     )
     idle_ms: int = _is(
-        30 * DAY_MS, "A stream not heard of for so long is forgotten; 0 is never.", 0, 10**13
+        30 * DAY_MS,
+        "A stream without records for this long is forgotten, with all it has learnt; 0: never.",
+        0,
+        10**13,
     )
 
 
@@ -173,13 +208,16 @@ class EvaluatorSettings:
     """``[evaluator]``."""
 
     pairs_max: int = _is(
-        50_000, "Predictions remembered per partition, scored or not.", 10, 10_000_000
+        50_000,
+        "Predictions kept per partition; the oldest go, and their labels are not scored any more.",
+        10,
+        10_000_000,
     )
     labels_max: int = _is(
-        10_000, "Labels held per partition for predictions to come.", 10, 10_000_000
+        10_000, "Labels kept per partition that came before their prediction.", 10, 10_000_000
     )
-    window_rows: int = _is(1_000, "Steps per window of scores.", 1, 10_000_000)
-    windows_max: int = _is(32, "Windows kept per stream.", 1, 10_000)
+    window_rows: int = _is(1_000, "Records of a stream in one window of its scores.", 1, 10_000_000)
+    windows_max: int = _is(32, "Windows of scores kept per stream.", 1, 10_000)
 
 
 @dataclass(frozen=True)

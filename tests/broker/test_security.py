@@ -170,7 +170,7 @@ def test_every_role_works_with_exactly_its_grants(
     apply = run(fortress, granted, "topics", "topics", "apply", "--partitions", "2")
     assert apply.code == 0, apply.stderr
     assert "7 created" in apply.stdout
-    check = run(fortress, granted, "topics", "topics", "check", "--partitions", "2")
+    check = run(fortress, granted, "topics", "topics", "check")
     assert check.code == 0, check.stderr
 
     client = fortress.client(ADMIN)
@@ -349,7 +349,7 @@ def test_client_certificates_are_as_good_as_passwords(
         )
         assert sent.code == 0, sent.stderr
         stage.await_answers({"0", "1"}, process)
-    check = start(stage.prefix, fortress.mutual("topics"), "topics", "check", "--partitions", "2")
+    check = start(stage.prefix, fortress.mutual("topics"), "topics", "check")
     assert Done(fortress, check).code == 0
     assert_no_secret(fortress, process.log_path.read_text())
 

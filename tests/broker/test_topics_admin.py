@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 from pipeline.brokers import Broker
 from pipeline.cli.topics import topics
 from pipeline.operators.topics_admin import apply, connect, find, inspect
-from topics.catalog import CATALOG, topic_name, wishes
+from topics.catalog import CATALOG, DAY_MS, topic_name, wishes
 
 
 @pytest.fixture
@@ -48,6 +48,21 @@ def test_settings_are_altered_and_named(admin: AdminClient, prefix: str) -> None
     assert inspect(admin, wished) == ()
 
 
+def test_longer_retention_stays_until_a_shorter_one_is_asked_for(
+    admin: AdminClient, prefix: str
+) -> None:
+    apply(admin, wishes(prefix, 1, 1, retention_ms={"journal": -1}))
+    plain = wishes(prefix, 1, 1)
+    assert inspect(admin, plain) == ()
+    assert apply(admin, plain).altered == ()
+    name = topic_name(prefix, "journal")
+    assert find(admin, [name])[name].config["retention.ms"] == "-1"
+    asked = wishes(prefix, 1, 1, retention_ms={"journal": DAY_MS})
+    (altered,) = apply(admin, asked).altered
+    assert altered.warning == "shorter: Kafka deletes what is older than 1 d"
+    assert inspect(admin, asked) == ()
+
+
 def test_partitions_are_never_altered(admin: AdminClient, prefix: str) -> None:
     name = topic_name(prefix, "features")
     admin.create_topics([NewTopic(name, 2)])[name].result(30)
@@ -76,6 +91,6 @@ def test_command_on_the_broker(admin: AdminClient, real_broker: Broker, prefix: 
     before = CliRunner().invoke(topics, ["check", *options])
     assert before.exit_code == 1
     assert len(json.loads(before.output)["differences"]) == len(CATALOG)
-    assert CliRunner().invoke(topics, ["apply", *options]).exit_code == 0
+    assert CliRunner().invoke(topics, ["apply", *options, "--partitions", "3"]).exit_code == 0
     after = CliRunner().invoke(topics, ["check", *options])
     assert after.exit_code == 0, after.output
