@@ -197,19 +197,19 @@ def frozen(process: Process, damage: Callable[[], None]) -> None:
     process.child.send_signal(signal.SIGCONT)
 
 
-def test_features_that_are_trimmed_in_front_of_a_running_worker_are_a_refusal(
-    stage: Stage,
-) -> None:
+@pytest.mark.parametrize("name", ["features", "labels"])
+def test_what_is_trimmed_in_front_of_a_running_worker_is_a_refusal(stage: Stage, name: str) -> None:
+    labels = name == "labels"
     with stage.worker() as worker:
         stage.await_answers(feed(stage, range(10)), worker)
 
         def damage() -> None:
-            feed(stage, range(10, 11), labels=False)  # this ends the fetch that is under way
-            feed(stage, range(11, 40), labels=False)
-            trim(stage, "features", 35)
+            feed(stage, range(10, 11), labels)  # this ends the fetch that is under way
+            feed(stage, range(11, 40), labels)
+            trim(stage, name, 35)
 
         frozen(worker, damage)
-        topic = stage.topic("features")
+        topic = stage.topic(name)
         await_end(
             worker,
             2,
@@ -218,7 +218,7 @@ def test_features_that_are_trimmed_in_front_of_a_running_worker_are_a_refusal(
         )
     assert "to 34 are gone" in refused(stage)
     with stage.worker("--accept-gap") as worker:
-        stage.await_answers({str(number) for number in range(35, 40)}, worker)
+        stage.await_answers({str(number) for number in range(0 if labels else 35, 40)}, worker)
     stage.verify()
 
 
