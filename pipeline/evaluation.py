@@ -7,14 +7,15 @@ seen the newest label. A repeated answer (`repeat`) is not scored: its record wa
 first answered.
 
 Bounded: beyond `pairs_max` the prediction with the smallest journal offset is forgotten, and none
-at or below it is taken in again; beyond `labels_max` the oldest label without a prediction.
+at or below it is taken in again; beyond `labels_max` the oldest label without a prediction. So the
+order does count where something is forgotten, and `turn` says which topic goes first there.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -119,6 +120,7 @@ class Evaluation:
         self.rescored = 0  # depends on the order, and so is no part of the state
         self._oldest: list[int] = []
         self._unmatched: dict[Key, None] = {}
+        self._unscored = 0
 
     def predict(self, prediction: Prediction) -> list[Score]:
         """Take in a prediction; its score, if its label is known."""
@@ -141,6 +143,7 @@ class Evaluation:
         instance = self.instances.setdefault(key, Instance())
         instance.offsets.append(offset)
         self._unmatched.pop(key, None)
+        self._unscored += instance.y is None
         scores = [] if instance.y is None else [self._judge(offset, instance, False)]
         self._forget_old()
         return scores
@@ -157,6 +160,8 @@ class Evaluation:
         if corrected:
             for at in instance.offsets:
                 self._retract(at, instance)
+        else:
+            self._unscored -= len(instance.offsets)
         instance.y, instance.label_ts, instance.label_offset = label.y, label.ts, offset
         if not instance.offsets:
             self._unmatched.pop(key, None)
@@ -213,6 +218,7 @@ class Evaluation:
             instance = self.instances[said.key]
             instance.offsets.remove(offset)
             if instance.y is None:
+                self._unscored -= 1
                 self.counts["predictions/unlabelled"] += 1
             if not instance.offsets:
                 del self.instances[said.key]
@@ -223,10 +229,29 @@ class Evaluation:
             del self._unmatched[key], self.instances[key]
             self.counts["labels/unmatched"] += 1
 
-    @property
-    def waiting(self) -> int:
-        """Predictions without a label."""
-        return sum(self.instances[said.key].y is None for said in self.said.values())
+    def turn(self, at_hand: Mapping[str, int], unread: Callable[[str], bool]) -> str | None:
+        """The topic whose next record is to be taken in; None while none may be.
+
+        `at_hand` gives the timestamp of the next record of each topic that has one here, `unread`
+        whether a topic has records that are not here yet. Where something would be forgotten, the
+        other topic is waited for if it has unread records, so never both wait. Of two records the
+        earlier goes first, as it happened; but if one topic is far ahead of the other, whatever
+        its timestamps say, the other goes first: what is forgotten next is what it will ask for.
+        """
+        full = {
+            "predictions": len(self.said) >= self.bounds.pairs_max,
+            "labels": len(self._unmatched) >= self.bounds.labels_max,
+        }
+        if len(at_hand) < len(full):
+            for name in at_hand:
+                (other,) = full.keys() - {name}
+                return None if full[name] and unread(other) else name
+            return None
+        # Some predictions are never scored; if most are not, it is for want of labels.
+        ahead = 2 * self._unscored > self.bounds.pairs_max
+        if ahead != full["labels"]:
+            return "labels" if ahead else "predictions"
+        return "predictions" if at_hand["predictions"] <= at_hand["labels"] else "labels"
 
     def cut(self) -> Cut:
         """The state as it is now, copied quickly; `Cut.snapshot` does the work, in any thread."""
@@ -292,6 +317,7 @@ class Evaluation:
             self.said[offset] = Said((stream, id), step, ts, p, naive, model)
             self.instances[stream, id].offsets.append(offset)
         self._oldest = sorted(self.said)
+        self._unscored = sum(self.instances[each.key].y is None for each in self.said.values())
         lone = [
             (each.label_offset, key) for key, each in self.instances.items() if not each.offsets
         ]

@@ -2,7 +2,7 @@
 
 At least once; of one identity the score of the newest label counts. Durable in this order: scores,
 blob, manifest, offsets of both topics. Restored as the learner is: snapshot, then a reader in no
-group up to what is committed; since the state does not depend on the order, any order will do. A
+group up to what is committed. Which topic goes first, live and restored, says `Evaluation.turn`. A
 state that was overtaken, because another evaluator had the partition in between, is restored again.
 """
 
@@ -13,12 +13,19 @@ import contextlib
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pipeline.cluster import offsets_of_group
-from pipeline.engine.faustapp import Valve, committed, end, fetched_before, milliseconds
+from pipeline.engine.faustapp import (
+    Valve,
+    committed,
+    end,
+    fetched_before,
+    milliseconds,
+    progress,
+)
 from pipeline.evaluation import Bounds, Cut, Evaluation
 from pipeline.outbox import Lane, Outbox
 from pipeline.reader import AbandonedError, look_at, read_range
@@ -31,6 +38,7 @@ log = logging.getLogger(__name__)
 BURST_S = 0.02
 IDLE_S = 0.5
 QUEUE_MAX = 2_000
+"""Of each topic."""
 Commit = Callable[[Mapping[str, int]], Awaitable[bool]]
 Sent = tuple[bytes | None, bytes]
 """A score under its key."""
@@ -77,7 +85,7 @@ class Booth:
         self._app = app
         self._valves = {name: Valve(app, full, partition) for name, full in bench.names.items()}
         self._plain = {full: name for name, full in bench.names.items()}
-        self._queue: deque[Received] = deque()
+        self._queues: dict[str, deque[Received]] = {name: deque() for name in bench.names}
         self._received: dict[str, int] = {}
         self._needed: dict[str, int] = {}
         self._wake = asyncio.Event()
@@ -95,16 +103,20 @@ class Booth:
     @property
     def waiting(self) -> int:
         """Records received and not taken in."""
-        return len(self._queue)
+        return sum(map(len, self._queues.values()))
 
     def behind(self, ends: Mapping[tuple[str, int], int]) -> bool:
         """Whether there is anything to take in: here, on its way, or at the broker by `ends`."""
-        return bool(self._queue) or any(
-            valve.unread(self._last_received(name), ends.get((full, self.partition)))
-            for (name, full), valve in zip(
-                self._bench.names.items(), self._valves.values(), strict=True
-            )
+        return self.waiting > 0 or any(
+            self._valves[name].unread(self._last_received(name), ends.get((full, self.partition)))
+            for name, full in self._bench.names.items()
         )
+
+    def _unread(self, name: str) -> bool:
+        """Whether records of a topic are on their way, or nothing is known of it yet."""
+        if progress(self._app, self._bench.names[name], self.partition) is None:
+            return True
+        return self._valves[name].unread(self._last_received(name), None)
 
     @property
     def moved(self) -> tuple[Any, ...]:
@@ -133,13 +145,12 @@ class Booth:
             )
         self._received[name] = message.offset
         time_ms, linked = milliseconds(message), before == received
-        self._queue.append(
+        self._queues[name].append(
             Received(name, message.offset, time_ms, message.key, message.value, linked)
         )
         self._wake.set()
-        if len(self._queue) >= QUEUE_MAX:
-            for valve in self._valves.values():
-                valve.close()
+        if len(self._queues[name]) >= QUEUE_MAX:
+            self._valves[name].close()
 
     def rejoin(self) -> None:
         """After a rebalance that left us the partition: Faust has opened all valves."""
@@ -179,33 +190,37 @@ class Booth:
         So it is when the group had thrown us out, another evaluator went on, and the partition came
         back: Faust starts where the other one has committed.
         """
-        if not self._gap(evaluation):
+        gaps = self._gaps(evaluation)
+        if not gaps:
             return False
-        first = self._queue[0]
-        # What this state has taken from the queue will not come again: the next one must read it.
-        self._needed = {**evaluation.next_offsets, first.topic: first.offset}
-        self._queue[0] = first._replace(linked=True)
+        # What this state has taken from the queues will not come again: the next one must read it.
+        self._needed = {**evaluation.next_offsets, **{each.topic: each.offset for each in gaps}}
+        for each in gaps:
+            self._queues[each.topic][0] = each._replace(linked=True)
         log.warning("partition %d: overtaken, restored again", self.partition)
         return True
 
-    def _gap(self, evaluation: Evaluation) -> bool:
-        """Whether it is not known that nothing lies between the state and the next record."""
-        if not self._queue or self._queue[0].linked:
-            return False
-        first = self._queue[0]
-        return first.offset > evaluation.next_offsets[first.topic]
+    def _gaps(self, evaluation: Evaluation) -> list[Received]:
+        """Next records of which it is not known that nothing lies between the state and them."""
+        heads = [queue[0] for queue in self._queues.values() if queue]
+        offsets = evaluation.next_offsets
+        return [head for head in heads if not head.linked and head.offset > offsets[head.topic]]
 
     def _burst(self, evaluation: Evaluation) -> bool:
         until = time.monotonic() + BURST_S
         worked = False
-        while self._queue and time.monotonic() < until and not self._gap(evaluation):
+        while time.monotonic() < until and not self._gaps(evaluation):
+            at_hand = {name: each[0].timestamp_ms for name, each in self._queues.items() if each}
+            name = evaluation.turn(at_hand, self._unread)
+            if name is None:
+                break
             worked = True
             self._taken += 1
-            self._emit(self._take(evaluation, self._queue.popleft()))
+            self._emit(self._take(evaluation, self._queues[name].popleft()))
         self._outbox.poll()
-        if len(self._queue) < QUEUE_MAX // 2:
-            for valve in self._valves.values():
-                valve.open()
+        for name, queue in self._queues.items():
+            if len(queue) < QUEUE_MAX // 2:
+                self._valves[name].open()
         return worked
 
     def _take(self, evaluation: Evaluation, record: Received) -> list[Sent]:
@@ -249,36 +264,55 @@ class Booth:
             for name, full in bench.names.items()
         }
         ahead = any(evaluation.next_offsets[name] > offset for name, offset in told.items())
-        for name, full in bench.names.items():
-            end = max(told[name], self._needed.get(name, 0))
-            start = self._start(evaluation, name, full, found is not None)
-            for message in read_range(
-                bench.client, full, partition, start, end, lambda: self._abandoned
-            ):
-                value, key = message.value(), message.key()
-                assert not isinstance(value, str)
-                assert not isinstance(key, str)
-                offset = message.offset() or 0
-                record = Received(name, offset, message.timestamp()[1], key, value)
-                given = self._take(evaluation, record)
-                if ahead or offset >= told[name]:
-                    scores += given
-                self.restored_records += 1
+        readers = {
+            name: self._stored(evaluation, name, told[name], found is not None)
+            for name in bench.names
+        }
+        heads = {name: head for name, each in readers.items() if (head := next(each, None))}
+        while heads:
+            at_hand = {name: head.timestamp_ms for name, head in heads.items()}
+            name = evaluation.turn(at_hand, heads.__contains__)
+            assert name is not None
+            record, following = heads.pop(name), next(readers[name], None)
+            if following is not None:
+                heads[name] = following
+            given = self._take(evaluation, record)
+            if ahead or record.offset >= told[name]:
+                scores += given
+            self.restored_records += 1
         return evaluation
 
-    def _start(self, evaluation: Evaluation, name: str, full: str, found: bool) -> int:
+    def _stored(
+        self, evaluation: Evaluation, name: str, told: int, found: bool
+    ) -> Iterator[Received]:
+        """A topic from where the state is up to what is committed, or was needed before."""
+        full, stop = self._bench.names[name], max(told, self._needed.get(name, 0))
+        start = self._start(evaluation.next_offsets[name], full, told, found)
+        place = self._bench.client, full, self.partition
+        for message in read_range(*place, start, stop, lambda: self._abandoned):
+            value, key = message.value(), message.key()
+            assert not isinstance(value, str)
+            assert not isinstance(key, str)
+            yield Received(name, message.offset() or 0, message.timestamp()[1], key, value)
+
+    def _start(self, start: int, full: str, told: int, found: bool) -> int:
+        """The first record to read; refuses if records are gone that were read once."""
         low, high = look_at(self._bench.client, full, self.partition)
-        start = evaluation.next_offsets[name]
+        where = f"{full} partition {self.partition}"
         if start > high:
             raise RefusalError(
-                f"the evaluator's snapshot of {full} partition {self.partition} is at {start} and "
-                f"the topic ends at {high}: it is not the topic that was read"
+                f"the evaluator's snapshot of {where} is at {start} and the topic ends at {high}: "
+                f"it is not the topic that was read"
             )
-        if found and start < low and not self._bench.accept_gap:
-            raise RefusalError(
-                f"{full} partition {self.partition} begins at {low} and the evaluator is at "
-                f"{start}: records between are gone; --accept-gap goes on without them"
-            )
+        # Who has neither kept nor committed anything may begin where the topic does.
+        if start < low and (found or told):
+            if not self._bench.accept_gap:
+                held = f"the evaluator is at {start}" if found else "there is no snapshot"
+                raise RefusalError(
+                    f"{where} begins at {low} and {held}: records between are gone; "
+                    f"--accept-gap goes on without them"
+                )
+            log.warning("%s: skipped %d to %d, accepted", where, start, low - 1)
         return max(start, low)
 
     def _save_if_due(self, evaluation: Evaluation, commit: Commit) -> None:

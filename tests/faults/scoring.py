@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import orjson
@@ -34,7 +36,7 @@ def judge_evaluator(court: Court) -> Found:
             continue
         for _, evaluation in kept:
             found.snapshots += 1
-            offline = evaluate(court, Evaluation(*known), here, evaluation.next_offsets)
+            offline = evaluate(court, _offline(evaluation), here, evaluation.next_offsets)
             if state_hash(*evaluation.snapshot()) != state_hash(*offline.snapshot()):
                 offsets = evaluation.next_offsets
                 found.differs(f"partition {number}: the evaluator's state at {offsets} differs")
@@ -47,20 +49,23 @@ def judge_evaluator(court: Court) -> Found:
     return found
 
 
+def _offline(evaluation: Evaluation) -> Evaluation:
+    """One that has heard nothing yet, and never forgets a label."""
+    bounds = replace(evaluation.bounds, labels_max=sys.maxsize)
+    return Evaluation(evaluation.journal_id, evaluation.partition, bounds)
+
+
 def evaluate(
     court: Court,
     evaluation: Evaluation,
     topics: Mapping[str, Sequence[Message]],
     ends: Mapping[str, int],
 ) -> Evaluation:
-    """All predictions, then all labels, up to the given ends: the state knows no other order."""
+    """All labels, then all predictions, up to the given ends: each finds its label.
+
+    No evaluator reads so; what one has forgotten too soon is missed here.
+    """
     limits = court.settings.rules.limits
-    for message in _until(topics["predictions"], ends["predictions"]):
-        prediction = read_prediction(_bytes(message.value()))
-        if isinstance(prediction, Rejection):
-            evaluation.counts["predictions/refused"] += 1
-        else:
-            evaluation.predict(prediction)
     for message in _until(topics["labels"], ends["labels"]):
         time_ms = message.timestamp()[1]
         label = read_label(_bytes(message.value()), _bytes(message.key()), time_ms, limits)
@@ -68,6 +73,12 @@ def evaluate(
             evaluation.counts["labels/refused"] += 1
         else:
             evaluation.label(label, message.offset() or 0)
+    for message in _until(topics["predictions"], ends["predictions"]):
+        prediction = read_prediction(_bytes(message.value()))
+        if isinstance(prediction, Rejection):
+            evaluation.counts["predictions/refused"] += 1
+        else:
+            evaluation.predict(prediction)
     evaluation.next_offsets = dict(ends)
     return evaluation
 

@@ -10,6 +10,7 @@ import pytest
 from tests.faults.conftest import Trials
 from tests.faults.load import Flow
 from tests.faults.trial import Plan, kill_at
+from tests.faults.vault import Vault
 
 EVALUATOR = "evaluator"
 
@@ -70,6 +71,31 @@ def test_a_frozen_evaluator_wakes_as_a_zombie(trials: Trials, store: str) -> Non
             trial.haunt(EVALUATOR, alone=number % 2 == 1, away=away)
             trial.moment()
     assert trial.faults == rounds
+
+
+def test_a_backlog_is_scored_whole_with_little_memory(trials: Trials) -> None:
+    """Many more labels and predictions than may be held; then again, by a restore from the topics.
+
+    The load is over and answered before: a label that comes before its prediction is there may be
+    forgotten.
+    """
+    little = {"evaluator.pairs_max": 200, "evaluator.labels_max": 50}
+    flow = Flow(per_s=600, records_min=1_500)
+    name = "evaluator: a backlog, little memory"
+    plan = Plan(name, workers=1, evaluators=1, partitions=1, flow=flow, settings=little)
+    with trials.open(plan) as trial:
+        trial.kill(trial.anyone(EVALUATOR))
+        trial.load.finish()
+        trial.await_quiet("worker")
+        trial.crew.start(EVALUATOR)
+        trial.await_quiet(EVALUATOR)
+        trial.kill(trial.anyone(EVALUATOR))
+        vault = Vault(trial, EVALUATOR, 0)
+        for manifest in vault.manifests():
+            vault.damage(manifest)
+        trial.count()
+        trial.crew.start(EVALUATOR)
+    assert trial.faults == 3
 
 
 @pytest.mark.long

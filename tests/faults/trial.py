@@ -202,11 +202,11 @@ class Trial:
 
     # --- the end ---------------------------------------------------------------------------------
 
-    def await_quiet(self) -> None:
-        """Until every input is heard, answered, kept and committed, by every role."""
+    def await_quiet(self, *roles: str) -> None:
+        """Until every input is heard, answered, kept and committed, by these roles or by all."""
         consumer = open_reader(self.stage.broker.config)
         try:
-            for role in self.plan.roles:
+            for role in roles or self.plan.roles:
                 self.await_whole(role, QUIET_S)
                 wait_until(partial(self._is_quiet, role, consumer), f"quiet: {role}", QUIET_S)
         finally:

@@ -145,6 +145,53 @@ def test_the_state_does_not_depend_on_how_the_topics_interleave(seed: int) -> No
 
 
 @given(st.integers(0, 2**32 - 1))
+def test_no_topic_waits_for_one_that_waits_or_has_ended(seed: int) -> None:
+    chance = random.Random(seed)
+    board = evaluation(Bounds(pairs_max=chance.randrange(1, 9), labels_max=chance.randrange(9)))
+    unread = {"predictions": chance.randrange(40), "labels": chance.randrange(40)}
+    here = dict.fromkeys(unread, 0)
+    while any(unread.values()) or any(here.values()):
+        at_hand = {name: chance.randrange(9) for name, count in here.items() if count}
+        name = board.turn(at_hand, lambda other: unread[other] > 0)
+        if name is None:
+            coming = [each for each, count in unread.items() if count and each not in at_hand]
+            assert coming, "both wait, or one for nothing"
+            name = chance.choice(coming)
+            count = chance.randint(1, unread[name])
+            unread[name], here[name] = unread[name] - count, count
+            continue
+        here[name] -= 1
+        number = chance.randrange(40)
+        if name == "predictions":
+            board.predict(said(number))
+        else:
+            board.label(truth(f"i{number}", chance.randrange(2)), 40 - unread["labels"])
+
+
+def test_the_earlier_record_goes_first_and_of_equals_the_prediction() -> None:
+    def everything(_: str) -> bool:
+        return True
+
+    board = evaluation()
+    assert board.turn({}, everything) is None
+    assert board.turn({"labels": 5}, everything) == "labels"
+    assert board.turn({"predictions": 6, "labels": 5}, everything) == "labels"
+    assert board.turn({"predictions": 5, "labels": 5}, everything) == "predictions"
+
+
+def test_what_is_far_ahead_lets_the_other_topic_go_first() -> None:
+    board = evaluation(Bounds(pairs_max=4, labels_max=2))
+    board.label(truth("i0", 1), 0)
+    board.label(truth("i1", 1), 1)
+    assert board.turn({"predictions": 9, "labels": 1}, bool) == "predictions"
+    for offset in (5, 6, 7):
+        board.predict(said(offset))
+    assert board.turn({"predictions": 9, "labels": 1}, bool) == "labels"  # both are: as it happened
+    board.predict(said(1))
+    assert board.turn({"predictions": 1, "labels": 9}, bool) == "labels"
+
+
+@given(st.integers(0, 2**32 - 1))
 def test_a_restore_goes_on_to_the_same_state(seed: int) -> None:
     chance = random.Random(seed)
     bounds = Bounds(pairs_max=12, labels_max=5, window_rows=5, windows_max=3)
@@ -159,6 +206,8 @@ def test_a_restore_goes_on_to_the_same_state(seed: int) -> None:
         plain, blobs = twin.snapshot()
         twin = Evaluation.restore("j", 0, bounds, plain, blobs)
         assert state(twin) == state(board)
+        at_hand = {"predictions": chance.randrange(2), "labels": chance.randrange(2)}
+        assert twin.turn(at_hand, lambda _: True) == board.turn(at_hand, lambda _: True)
 
 
 def test_a_damaged_state_is_refused() -> None:
