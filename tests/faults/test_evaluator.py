@@ -90,7 +90,7 @@ def test_a_backlog_is_scored_whole_with_little_memory(trials: Trials) -> None:
         trial.crew.start(EVALUATOR)
         trial.await_quiet(EVALUATOR)
         trial.kill(trial.anyone(EVALUATOR))
-        vault = Vault(trial, EVALUATOR, 0)
+        vault = Vault(trial.stage, EVALUATOR, 0)
         for manifest in vault.manifests():
             vault.damage(manifest)
         trial.count()
