@@ -55,7 +55,7 @@ class Baseline(ABC):
     title: ClassVar[str]
     reference: ClassVar[str]
     reconstructed: ClassVar[bool] = False
-    """Rebuilt from an abstract or from public code for another setting."""
+    """Rebuilt from an abstract or from public code: only FOBOS is printed for our setting."""
 
     def __init__(self, config: Config, generator: np.random.Generator | None = None) -> None:
         self.config = config

@@ -1,7 +1,7 @@
 """IWMS: importance-weighted memory sampling, ported from images.
 
 Labelled instances are remembered by class; what is rehearsed is what looks like the newest
-unlabelled records.
+unlabelled records. *Reconstructed*: the public code is for images.
 """
 
 import numpy as np

@@ -37,13 +37,12 @@ class OlMdisf(Oslmf):
 
     References
     ----------
-    Zhuo, Wu, He et al. (2025), Online learning with mixed, drifting and incomplete streaming
-    features, arXiv 2507.10594.
+    Zhuo, Wu, He et al. (2025), (Extension) OL-MDISF: Online learning from mix-typed, drifted, and
+    incomplete streaming features, arXiv 2507.10594.
     """
 
     title = "OL-MDISF"
     reference = "Zhuo et al., arXiv 2507.10594"
-    reconstructed = True
 
     def __init__(self, config: Config, generator: np.random.Generator | None = None) -> None:
         super().__init__(config, generator)

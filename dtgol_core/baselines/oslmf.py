@@ -2,6 +2,7 @@
 
 OVFM's two learners, and pseudo-labels from density peaks: every record teaches them twice, once
 with the label that travelled to it along the graph, and again when the true one comes.
+*Reconstructed* from the public code.
 """
 
 import numpy as np

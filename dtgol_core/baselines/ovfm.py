@@ -2,6 +2,7 @@
 
 Two adaptive FTRL learners, one on the original and one on the copula's latent vectors, and one
 answer from both. Unlabelled records teach the copula at once and the learners nothing.
+*Reconstructed* from the public code.
 """
 
 import math
@@ -30,12 +31,13 @@ class Ovfm(Baseline):
 
     References
     ----------
-    He, Dong, Hou, Wang and Li (2021), Online learning in variable feature spaces with mixed data,
+    He, Dong, Hou, Wang and Wang (2021), Online learning in variable feature spaces with mixed data,
     ICDM; github.com/xiexvying/OVFM.
     """
 
     title = "OVFM"
     reference = "He et al., ICDM 2021; public code"
+    reconstructed = True
 
     def __init__(self, config: Config, generator: np.random.Generator | None = None) -> None:
         super().__init__(config, generator)

@@ -29,6 +29,10 @@ ABLATIONS = {
 }
 
 
+LEGEND = "(r): reconstructed, that is, rebuilt from an abstract or from public code."
+NO_RIVER = 'River is not installed: {} (pip install -e ".[bench]")'
+
+
 class MethodError(ValueError):
     """A name that is not in the table; the message is one sentence for the user."""
 
@@ -49,8 +53,8 @@ class Method:
 
     @property
     def marked(self) -> str:
-        """The title as it stands in every table."""
-        return f"{self.title} *(reconstructed)*" if self.reconstructed else self.title
+        """The title as it stands in every table and figure; `LEGEND` says what the mark means."""
+        return f"{self.title} (r)" if self.reconstructed else self.title
 
 
 def all_methods() -> dict[str, Method]:
@@ -75,9 +79,16 @@ def choose(names: Iterable[str]) -> list[Method]:
     methods = all_methods()
     names = list(names)
     for name in names:
+        if name.startswith("river-") and without_river():
+            raise MethodError(NO_RIVER.format(f"there is no {name}"))
         if name not in methods:
             raise MethodError(f"there is no method {name!r}; there are: {', '.join(methods)}")
     return [methods[name] for name in names] if names else list(methods.values())
+
+
+def without_river() -> bool:
+    """Whether the peers that need the benchmark extra are left out."""
+    return find_spec("river") is None
 
 
 def _ours(name: str, title: str, group: Group, config: Config) -> Method:
@@ -117,7 +128,7 @@ def _baseline(
 def _peers() -> list[Method]:
     own = "pipeline.bench.peers"
     peers = [Method("last-label", "last label", "peer", own, lambda seed, delay: LastLabel())]
-    if find_spec("river") is None:
+    if without_river():
         return peers
     module = "pipeline.bench.river_peers"
     river = import_module(module)

@@ -11,11 +11,15 @@ import numpy as np
 
 from pipeline.bench.figures import critical_difference, curves
 from pipeline.bench.jobs import Job
-from pipeline.bench.methods import Method
+from pipeline.bench.methods import LEGEND, Method
 from pipeline.bench.report import Report
 from pipeline.bench.scores import Outcome
 from pipeline.bench.tally import METRICS, Tally
 
+WILCOXON = (
+    "Wilcoxon p: signed-rank test of DT-GOL against one method over the streams, two-sided, not "
+    "corrected for the number of methods."
+)
 PACKAGES = ("dtgol", "numpy", "scipy", "numba", "river")
 
 
@@ -34,7 +38,7 @@ def write(
     heading = [*_heading(tally, methods, command), *(f"![{name}]({name})" for name in figures), ""]
     report = Report(tally, methods).text(heading)
     (folder / "benchmark.md").write_text(report, encoding="utf-8")
-    _write_runs(folder / "runs.csv", outcomes)
+    _write_runs(folder / "runs.csv", outcomes, methods)
     _write_summary(folder / "summary.csv", tally, methods)
     return tally
 
@@ -57,6 +61,7 @@ def as_json(tally: Tally, methods: Sequence[Method]) -> dict[str, Any]:
             metric: tally.ranking(seven, metric).ranks for metric in ("cer", "auc") if seven
         },
         "us_per_record": {method.name: tally.us_per_record(method.name)[0] for method in methods},
+        "reconstructed": [method.name for method in methods if method.reconstructed],
     }
 
 
@@ -66,7 +71,7 @@ def _heading(tally: Tally, methods: Sequence[Method], command: str) -> list[str]
         for method in methods
     }
     most = max(seeds.values())
-    fewer = [f"{method.title} {n}" for method, n in seeds.items() if n < most]
+    fewer = [f"{method.marked} {n}" for method, n in seeds.items() if n < most]
     return [
         "# Benchmark",
         "",
@@ -74,7 +79,20 @@ def _heading(tally: Tally, methods: Sequence[Method], command: str) -> list[str]
         f"{' (fewer: ' + ', '.join(fewer) + ')' if fewer else ''}. Python "
         f"{platform.python_version()}, {', '.join(_versions())}, {platform.machine()}.",
         "",
+        *_order_of_rows(tally),
+        *([WILCOXON, ""] if any(method.name == "dt-gol" for method in methods) else []),
+        *([LEGEND, ""] if any(method.reconstructed for method in methods) else []),
     ]
+
+
+def _order_of_rows(tally: Tally) -> list[str]:
+    """Which files were shuffled: a result on rows in order of time is another result."""
+    sources = {job.source for job in tally.outcomes if job.source.path}
+    lines = []
+    for text, shuffled in (("Shuffled by seed", True), ("In the order of the file", False)):
+        names = sorted((s.name for s in sources if s.shuffled == shuffled), key=str.lower)
+        lines += [f"{text}: {', '.join(names)}.", ""] if names else []
+    return lines
 
 
 def _versions() -> list[str]:
@@ -88,7 +106,7 @@ def _versions() -> list[str]:
 
 
 def _figures(tally: Tally, methods: Sequence[Method]) -> dict[str, str]:
-    titles = {method.name: method.title for method in methods}
+    titles = {method.name: method.marked for method in methods}
     seven = [method.name for method in methods if method.group == "paper"]
     figures = {}
     if len(seven) > 1 and len(tally.streams) > 1:
@@ -116,15 +134,17 @@ def _mean_curve(tally: Tally, stream: str, method: str) -> list[tuple[float, flo
     ]
 
 
-def _write_runs(path: Path, outcomes: Mapping[Job, Outcome]) -> None:
+def _write_runs(path: Path, outcomes: Mapping[Job, Outcome], methods: Sequence[Method]) -> None:
+    reconstructed = {method.name: method.reconstructed for method in methods}
     fields = ("rows", "refused", "cer", "auc", "log_loss", "late_cer", "us_per_record")
     zone = ("accuracy", "drop", "recovery")
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        head = ["stream", "missing", "delay", "seed", "method", *fields]
+        head = ["stream", "missing", "delay", "seed", "method", "reconstructed", *fields]
         writer.writerow([*head, *(f"blind_{name}" for name in zone)])
         for job, outcome in outcomes.items():
             row: list[object] = [job.source.name, job.missing, job.delay, job.seed, job.method]
+            row += [reconstructed[job.method]]
             row += [getattr(outcome, name) for name in fields]
             blind = outcome.blind
             row += [None if blind is None else getattr(blind, name) for name in zone]
@@ -136,9 +156,9 @@ def _write_summary(path: Path, tally: Tally, methods: Sequence[Method]) -> None:
         writer = csv.writer(file, lineterminator="\n")
         columns = [f"{metric}_{part}" for metric in METRICS for part in ("mean", "deviation")]
         writer.writerow(["stream", "half", "method", "reconstructed", *columns])
-        for place, stream in enumerate(tally.streams):
+        for stream in tally.streams:
             for method in methods:
                 spreads = [tally.on(stream, method.name, metric) for metric in METRICS]
                 cells = [f"{x:.6f}" for each in spreads for x in (each.mean, each.deviation)]
-                half = "odd" if place % 2 == 0 else "even"
-                writer.writerow([stream, half, method.name, method.reconstructed, *cells])
+                row = [stream, tally.half(stream), method.name, method.reconstructed]
+                writer.writerow([*row, *cells])

@@ -57,12 +57,12 @@ class Report:
     def _streams(self, names: list[str], metric: str) -> list[str]:
         tally = self._tally
         rows = []
-        for place, stream in enumerate(tally.streams):
+        for stream in tally.streams:
             cells = [tally.on(stream, name, metric) for name in names]
             best = _best([cell.mean for cell in cells], metric)
             shown = [f"**{cell}**" if i in best else str(cell) for i, cell in enumerate(cells)]
-            half = f" ({'odd' if place % 2 == 0 else 'even'})" if tally.halved else ""
-            rows.append([f"{stream}{half}", *shown])
+            half = tally.half(stream)
+            rows.append([f"{stream} ({half})" if half else stream, *shown])
         rows += self._rank_rows(names, metric)
         lines = table(["stream", *map(self._title, names)], rows)
         ranking = tally.ranking(names, metric)
@@ -75,19 +75,25 @@ class Report:
         return lines
 
     def _rank_rows(self, names: list[str], metric: str) -> list[list[str]]:
-        streams = self._tally.streams
-        parts = {"mean rank": streams}
-        if self._tally.halved:
-            parts |= {"odd (chosen on)": streams[0::2], "even (reported on)": streams[1::2]}
+        tally = self._tally
+        parts = [("mean rank", metric, tally.streams)]
+        for half, text in (("odd", "odd (chosen on)"), ("even", "even (reported on)")):
+            streams = [stream for stream in tally.streams if tally.half(stream) == half]
+            parts += [(text, metric, streams)] if streams else []
+        if metric == "cer":
+            parts.append(("mean rank from step L + 1 on", "late_cer", tally.streams))
         rows = []
-        for label, part in parts.items():
-            ranks = self._tally.ranking(names, metric, part).ranks
+        for label, by, streams in parts:
+            ranks = tally.ranking(names, by, streams).ranks
             rows.append([label, *(f"{ranks[name]:.2f}" for name in names)])
         if "dt-gol" in names:
-            against = [self._tally.wins("dt-gol", name, metric) for name in names]
-            scores = ["" if name == "dt-gol" else f"{w}–{lost}"
-                      for name, (w, lost) in zip(names, against, strict=True)]  # fmt: skip
-            rows.append(["DT-GOL wins–losses", *scores])
+            wins, ps = ["DT-GOL wins–losses"], ["Wilcoxon p"]
+            for name in names:
+                won, lost = tally.wins("dt-gol", name, metric)
+                wins.append("" if name == "dt-gol" else f"{won}–{lost}")
+                p = tally.p_value("dt-gol", name, metric)
+                ps.append("" if name == "dt-gol" else f"{p:.2g}")
+            rows += [wins, ps]
         return rows
 
     def _conditions(self) -> list[str]:
@@ -151,7 +157,8 @@ class Report:
             median, slowest = self._tally.us_per_record(method.name)
             rows.append([method.marked, f"{median:.0f}", f"{slowest:.0f}"])
         head = ["method", "µs per record (median)", "slowest stream"]
-        return ["## Time per record", "", *table(head, rows), ""]
+        how = "Processor time of one `observe` and one `learn`, loop included."
+        return ["## Time per record", "", how, "", *table(head, rows), ""]
 
     def _beside_the_paper(self) -> list[str]:
         names = [name for name in paper.METHODS if name in self._names("paper")]

@@ -29,7 +29,8 @@ class BlindZone:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The numbers of one run. ``curve``: moving accuracy at evenly spaced steps."""
+    """The numbers of one run. ``us_per_record``: processor time. ``late_cer``: from step L + 1 on.
+    ``curve``: moving accuracy at evenly spaced steps."""
 
     rows: int
     refused: int

@@ -1,9 +1,10 @@
-"""Scores of methods over streams -> mean ranks, Friedman test, Nemenyi distance.
+"""Scores of methods over streams -> mean ranks, Friedman test, Nemenyi distance, Wilcoxon test.
 
 Demšar (2006), Statistical comparisons of classifiers over multiple data sets, JMLR 7.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,6 +59,19 @@ def nemenyi(methods: int, streams: int) -> float:
         return math.inf
     q = float(stats.studentized_range.ppf(1.0 - ALPHA, methods, np.inf)) / math.sqrt(2.0)
     return q * math.sqrt(methods * (methods + 1) / (6.0 * streams))
+
+
+def signed_rank(gaps: Sequence[float]) -> float:
+    """p of the Wilcoxon signed-rank test of two methods, from their gaps on the same streams.
+
+    Two-sided. Gaps are compared to six digits; streams without a gap are left out.
+
+    >>> signed_rank([0.1, 0.2, -0.3, 0.4, 0.5, 0.0])
+    0.3125
+    """
+    known = np.round([gap for gap in gaps if not math.isnan(gap)], 6)
+    known = known[known != 0.0]
+    return float(stats.wilcoxon(known).pvalue) if len(known) else 1.0
 
 
 def _friedman(ranks: npt.NDArray[np.float64]) -> float:

@@ -9,7 +9,8 @@ import numpy as np
 
 from pipeline.bench.jobs import Job
 from pipeline.bench.scores import Outcome
-from pipeline.bench.stats import Ranking, rank
+from pipeline.bench.sources import CHOSEN_ON, REPORTED_ON
+from pipeline.bench.stats import Ranking, rank, signed_rank
 
 METRICS: dict[str, Callable[[Outcome], float | None]] = {
     "cer": lambda outcome: outcome.cer,
@@ -56,9 +57,15 @@ class Tally:
         for job, outcome in outcomes.items():
             self._by[job.source.name, job.method].append((job, outcome))
         self.streams = sorted({stream for stream, _ in self._by}, key=str.lower)
-        """In alphabetical order, whatever the case: odd ones to choose on, even ones to report."""
-        self.halved = any(not job.source.change for job in outcomes) and len(self.streams) > 1
-        """Whether these are the streams that were halved: the quick run has only some of them."""
+        """In alphabetical order, whatever the case."""
+        self.halved = set(self.streams) == CHOSEN_ON | REPORTED_ON
+        """Whether these are the fifteen streams that were halved; of others nothing was chosen."""
+
+    def half(self, stream: str) -> str:
+        """``odd`` (chosen on) or ``even`` (reported on); nothing where no halves were made."""
+        if not self.halved:
+            return ""
+        return "odd" if stream in CHOSEN_ON else "even"
 
     def runs(self, stream: str, method: str) -> list[tuple[Job, Outcome]]:
         """All runs of a method on a stream."""
@@ -84,16 +91,23 @@ class Tally:
         return rank(scores, smaller_is_better=metric != "auc")
 
     def wins(self, method: str, other: str, metric: str) -> tuple[int, int]:
-        """Streams on which a method is better, and on which it is worse."""
+        """Streams on which a method is better, and on which it is worse, by 0.0001 or more."""
         sign = -1.0 if metric == "auc" else 1.0
-        gaps = [
-            sign * round(self.on(s, method, metric).mean - self.on(s, other, metric).mean, 4)
-            for s in self.streams
-        ]
+        gaps = [sign * round(gap, 4) for gap in self._gaps(method, other, metric)]
         return sum(gap < 0.0 for gap in gaps), sum(gap > 0.0 for gap in gaps)
 
+    def p_value(self, method: str, other: str, metric: str) -> float:
+        """Of the Wilcoxon signed-rank test of two methods over the streams."""
+        return signed_rank(self._gaps(method, other, metric))
+
+    def _gaps(self, method: str, other: str, metric: str) -> list[float]:
+        return [
+            self.on(stream, method, metric).mean - self.on(stream, other, metric).mean
+            for stream in self.streams
+        ]
+
     def us_per_record(self, method: str) -> tuple[float, float]:
-        """Median over runs of the time per record, and the slowest stream's median."""
+        """Processor time per record: median over runs, and the slowest stream's median."""
         medians = []
         every = []
         for stream in self.streams:

@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +27,14 @@ SEEDS = 5
     "--data",
     type=click.Path(path_type=Path),
     envvar="DTGOL_DATA",
-    help="Folder with CSV files, the label in the column `label`.  [env: DTGOL_DATA]",
+    help="Folder with CSV files, the label in the column `label`, rows in the order of time.  "
+    "[env: DTGOL_DATA]",
+)
+@click.option(
+    "--shuffle",
+    is_flag=True,
+    help="Shuffle the rows of every file by the seed. Without it only the paper's sets that have "
+    "no order in time are shuffled (australian, credit, …, known by name).",
 )
 @click.option("--large", is_flag=True, help="With the larger sets too: magic04, electricity.")
 @click.option(
@@ -48,11 +54,12 @@ SEEDS = 5
 @click.option("--seeds", type=click.IntRange(min=1), help=f"Default {SEEDS}, quick {QUICK_SEEDS}.")
 @click.option("--methods", default="", metavar="NAME,...", help="Only these; default all.")
 @click.option("--processes", type=click.IntRange(min=1), help="Default: one per core.")
-@click.option("--no-run", is_flag=True, help="Only the tables of the whole seeds that are there.")
+@click.option("--no-run", is_flag=True, help="Run nothing; write the tables of the finished seeds.")
 @click.option("--json", "as_json", is_flag=True, help="One line of JSON on stdout.")
 def bench(
     quick: bool,
     data: Path | None,
+    shuffle: bool,
     large: bool,
     out: Path,
     delays: "Delays",
@@ -69,15 +76,17 @@ def bench(
     """
     from pipeline.bench import output
     from pipeline.bench.jobs import plan
-    from pipeline.bench.methods import MethodError, choose
+    from pipeline.bench.methods import LEGEND, NO_RIVER, MethodError, choose, without_river
     from pipeline.bench.run import Store, remaining_records, run_all, whole_seeds
     from pipeline.files.records import RecordsError
 
     try:
         chosen = choose(filter(None, (name.strip() for name in methods.split(","))))
-        protocol = replace(_protocol(quick, data, large, seeds), late=delays)
+        protocol = replace(_protocol(quick, data, large, seeds, shuffle), late=delays)
     except (MethodError, RecordsError) as error:
         raise BadInput(str(error)) from None
+    if not methods and without_river():
+        click.echo(NO_RIVER.format("its learners are left out"), err=True)
     jobs = plan(protocol, chosen)
     try:
         store = Store(out / "runs")
@@ -98,14 +107,20 @@ def bench(
     if as_json:
         click.echo(json.dumps(output.as_json(tally, chosen)))
         return
-    seven = [method.name for method in chosen if method.group == "paper"]
+    seven = {method.name: method.marked for method in chosen if method.group == "paper"}
     if len(seven) > 1:
-        ranks = tally.ranking(seven, "cer").ranks, tally.ranking(seven, "auc").ranks
-        click.echo(_ranks(seven, *ranks))
+        names = list(seven)
+        click.echo(
+            _ranks(seven, tally.ranking(names, "cer").ranks, tally.ranking(names, "auc").ranks)
+        )
+        if any(method.reconstructed for method in chosen):
+            click.echo(LEGEND)
     click.echo(f"The tables are in {out / 'benchmark.md'}")
 
 
-def _protocol(quick: bool, data: Path | None, large: bool, seeds: int | None) -> "Protocol":
+def _protocol(
+    quick: bool, data: Path | None, large: bool, seeds: int | None, shuffle: bool
+) -> "Protocol":
     from pipeline.bench.jobs import Protocol
     from pipeline.bench.sources import files, generated
 
@@ -115,7 +130,7 @@ def _protocol(quick: bool, data: Path | None, large: bool, seeds: int | None) ->
     if data is None:
         raise BadInput("the full benchmark needs --data DIR, a folder with CSV files; or --quick")
     streams = tuple(generated(DRIFT_ROWS))
-    return Protocol(tuple(files(data, large)), streams, DRIFT_DELAY, seeds or SEEDS)
+    return Protocol(tuple(files(data, large, shuffle)), streams, DRIFT_DELAY, seeds or SEEDS)
 
 
 def _cores() -> int:
@@ -126,8 +141,8 @@ def _command() -> str:
     return " ".join(["dtgol", *sys.argv[1:]])
 
 
-def _ranks(names: Sequence[str], cer: dict[str, float], auc: dict[str, float]) -> str:
+def _ranks(titles: dict[str, str], cer: dict[str, float], auc: dict[str, float]) -> str:
     lines = [f"{'mean rank':16}{'CER':>8}{'AUC':>8}"]
-    for name in sorted(names, key=lambda name: cer[name]):
-        lines.append(f"{name:16}{cer[name]:8.2f}{auc[name]:8.2f}")
+    for name in sorted(titles, key=lambda name: cer[name]):
+        lines.append(f"{titles[name]:16}{cer[name]:8.2f}{auc[name]:8.2f}")
     return "\n".join(lines)

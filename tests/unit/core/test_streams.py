@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 
 from dtgol_core.streams import (
     AGRAWAL_COLUMNS,
     MOVING_ANGLES,
+    RBF_CENTRES,
+    RBF_SPREAD,
     SEA_THRESHOLDS,
     STREAMS,
     Change,
@@ -112,10 +115,46 @@ def test_moving_clouds_turn_by_the_angle() -> None:
     assert turn == pytest.approx(MOVING_ANGLES[1] - MOVING_ANGLES[0], abs=4.0)
 
 
+def test_hyperplane_is_uniform_and_labelled_by_a_plane_through_the_middle() -> None:
+    stream = make("hyperplane", ABRUPT)
+    assert stream.features.min() >= 0.0
+    assert stream.features.max() < 1.0
+    quarters = (stream.features[:, :, None] < [0.25, 0.5, 0.75]).mean(axis=0)
+    assert np.abs(quarters - [0.25, 0.5, 0.75]).max() < 0.02
+
+    def margin(part: slice) -> float:
+        """How far rows can be kept from one plane through the middle; 0 if there is none."""
+        rows = (stream.features[part] - 0.5) * (2.0 * stream.labels[part] - 1.0)[:, None]
+        rows = np.column_stack([-rows, np.ones(len(rows))])  # w·x ≥ margin, |w| ≤ 1
+        bounds = [(-1.0, 1.0)] * 10 + [(None, None)]
+        best = linprog([0.0] * 10 + [-1.0], rows, np.zeros(len(rows)), bounds=bounds)
+        return float(best.x[-1])
+
+    assert margin(slice(0, ROWS // 2)) > 0.0
+    assert margin(slice(ROWS // 2, ROWS)) > 0.0
+    assert margin(slice(0, ROWS)) <= 0.0
+    assert stream.labels.mean() == pytest.approx(0.5, abs=0.03)
+
+
 def test_rbf_centres_are_balanced_and_rows_near_them() -> None:
-    stream = make("rbf", ABRUPT)
-    assert stream.features.min() > -0.6
-    assert stream.features.max() < 1.6
+    """Rows of one centre are about 0.45 apart, centres about 1.3: clouds can be told apart."""
+    stream = make("rbf", ABRUPT, seed=4)  # no two of its centres are nearer than 0.65
+    for part in (slice(0, ROWS // 2), slice(ROWS // 2, ROWS)):
+        features, labels = stream.features[part], stream.labels[part]
+        centres = features[:1]
+        while len(centres) < RBF_CENTRES:
+            gap = np.linalg.norm(features[:, None] - centres, axis=2).min(axis=1)
+            centres = np.vstack([centres, features[np.argmax(gap)]])
+        for _ in range(3):
+            cloud = np.linalg.norm(features[:, None] - centres, axis=2).argmin(axis=1)
+            centres = np.stack([features[cloud == c].mean(axis=0) for c in range(RBF_CENTRES)])
+        apart = features - centres[cloud]
+        assert apart.std() == pytest.approx(RBF_SPREAD, rel=0.05)
+        assert np.linalg.norm(apart, axis=1).max() < 0.7
+        assert -0.1 < centres.min() < 0.1
+        assert 0.9 < centres.max() < 1.1
+        of_class = [set(labels[cloud == c].tolist()) for c in range(RBF_CENTRES)]
+        assert of_class.count({0}) == of_class.count({1}) == RBF_CENTRES // 2
 
 
 def test_agrawal_columns_have_their_ranges() -> None:

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from pipeline.bench import paper
+from pipeline.bench import output, paper
 from pipeline.bench.figures import critical_difference, curves
 from pipeline.bench.jobs import Job, Protocol, code_digest, plan
 from pipeline.bench.methods import MethodError, all_methods, choose
 from pipeline.bench.peers import LastLabel
 from pipeline.bench.run import Store, _delays, run, run_all, whole_seeds
 from pipeline.bench.scores import BlindZone, Outcome, blind_zone, moving_accuracy
-from pipeline.bench.sources import Source, alphabetical, files, generated, rows_of
-from pipeline.bench.stats import nemenyi, rank
+from pipeline.bench.sources import CHOSEN_ON, REPORTED_ON, Source, files, generated, rows_of
+from pipeline.bench.stats import nemenyi, rank, signed_rank
 from pipeline.bench.tally import Tally, spread
 from pipeline.cli.bench import _protocol, bench
 from pipeline.files.records import RecordsError
@@ -72,9 +72,48 @@ def test_the_larger_sets_come_only_when_asked_for(folder: Path) -> None:
     assert [source.rows for source in files(folder, large=False)] == [150, 150]
 
 
-def test_streams_are_halved_in_alphabetical_order_whatever_the_case() -> None:
-    names = [Source("wbc", 1), Source("LUdata", 1), Source("kr-vs-kp", 1)]
-    assert [source.name for source in alphabetical(names)] == ["kr-vs-kp", "LUdata", "wbc"]
+def test_a_file_keeps_its_order_unless_it_is_known_to_have_none(folder: Path) -> None:
+    """Somebody's own rows are in the order of time; the paper's magic04 is sorted by class."""
+    for source in files(folder, large=True):
+        numbers = [row.number for row in rows_of(source, "none", 1)]
+        assert (numbers == list(range(150))) == (source.name != "magic04")
+        assert sorted(numbers) == list(range(150))
+    kept, shuffled = files(folder, large=False)[0], files(folder, large=False, shuffle=True)[0]
+    numbers = [row.number for row in rows_of(shuffled, "none", 1)]
+    assert numbers != list(range(150))
+    assert numbers != [row.number for row in rows_of(shuffled, "none", 2)]
+    keys = {
+        plan(Protocol((each,), (), 10, 1), choose(["naive"]))[0].key for each in (kept, shuffled)
+    }
+    assert len(keys) == 2
+
+
+def test_of_the_papers_sets_two_have_an_order_in_time(tmp_path: Path) -> None:
+    for name in paper.CER:
+        (tmp_path / f"{name}.csv").write_text("a,label\n1,0\n")
+    in_order = {source.name for source in files(tmp_path, large=True) if not source.shuffled}
+    assert in_order - {"sea", "agrawal"} == {"LUdata", "chesswaka"}
+
+
+def test_the_fifteen_streams_are_halved_in_alphabetical_order_whatever_the_case() -> None:
+    order = sorted(CHOSEN_ON | REPORTED_ON, key=str.lower)
+    assert len(order) == 15
+    assert set(order) == set(paper.CER) | {source.name for source in generated(100)}
+    assert frozenset(order[0::2]) == CHOSEN_ON
+
+
+def test_halves_are_named_only_for_the_streams_that_were_halved(tmp_path: Path) -> None:
+    fifteen = sorted(CHOSEN_ON | REPORTED_ON)
+    for streams, halved in ((fifteen, True), ([*fifteen, "magic04"], False), (["a", "b"], False)):
+        runs = {job(s, name): outcome(0.1) for s in streams for name in ("dt-gol", "fobos")}
+        tally = output.write(tmp_path, runs, choose(["dt-gol", "fobos"]), "dtgol bench")
+        assert tally.halved == halved
+        report = (tmp_path / "benchmark.md").read_text()
+        assert ("chosen on" in report) == ("sea (odd)" in report) == halved
+        with (tmp_path / "summary.csv").open() as file:
+            halves = {row["stream"]: row["half"] for row in csv.DictReader(file)}
+        assert set(halves.values()) == ({"odd", "even"} if halved else {""})
+        assert not halved or (halves["sea"], halves["wbc"]) == ("odd", "even")
 
 
 def test_a_folder_without_csv_files_is_refused(tmp_path: Path) -> None:
@@ -106,9 +145,70 @@ def test_methods_are_named_and_reconstructed_ones_are_marked() -> None:
         "dt-gol", "fobos", "ovfm", "oslmf", "iwms", "ol-mdisf", "lach",
     ]  # fmt: skip
     assert set(paper.METHODS) == {n for n, method in methods.items() if method.group == "paper"}
-    assert methods["lach"].marked == "LACH *(reconstructed)*"
+    assert [name for name, method in methods.items() if method.marked.endswith(" (r)")] == [
+        "ovfm", "oslmf", "iwms", "ol-mdisf", "lach",
+    ]  # fmt: skip
+    assert methods["lach"].marked == "LACH (r)"
     with pytest.raises(MethodError, match="there is no method 'magic'"):
         choose(["magic"])
+
+
+def test_without_river_it_is_said_that_its_learners_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.bench.methods.find_spec", lambda name: None)
+    monkeypatch.setattr("pipeline.cli.bench._protocol", lambda *_: small())
+    assert not [name for name in all_methods() if name.startswith("river")]
+    asked = call("--quick", "--methods", "naive,river-lr", "--out", tmp_path)
+    assert asked.exit_code == 2
+    assert asked.stderr == (
+        'Error: River is not installed: there is no river-lr (pip install -e ".[bench]")\n'
+    )
+    everything = call("--quick", "--out", tmp_path, "--no-run")
+    first = everything.stderr.splitlines()[0]
+    assert first == (
+        'River is not installed: its learners are left out (pip install -e ".[bench]")'
+    )
+    few = call("--quick", "--methods", "naive", "--out", tmp_path, "--processes", 1)
+    assert "River" not in few.stderr
+
+
+@pytest.mark.parametrize("maker", ["logistic_regression", "adaptive_tree", "adaptive_forest"])
+def test_a_river_peer_changes_only_when_a_label_comes(maker: str) -> None:
+    river_peers = pytest.importorskip("pipeline.bench.river_peers")
+    make = getattr(river_peers, maker)
+    peer = make() if maker == "logistic_regression" else make(1)
+
+    def says() -> dict[int, float]:
+        return dict(peer._model.predict_proba_one({"x": 1.0}))
+
+    for number in range(20):
+        peer.observe(str(number), {"x": float(number % 2), "y": None})
+    untaught = says()
+    for number in range(20, 40):
+        peer.observe(str(number), {"x": float(number % 2)})
+    assert says() == untaught
+    taught: list[tuple[dict[str, float], int]] = []
+    learn_one = peer._model.learn_one
+
+    def spy(x: dict[str, float], y: int) -> None:
+        taught.append((x, y))
+        learn_one(x, y)
+
+    peer._model.learn_one = spy
+    kept = dict(peer._waiting["1"])
+    peer.learn("1", 1)
+    assert taught == [(kept, 1)]
+    assert says() != untaught
+    assert says()[1] > 0.5
+
+
+def test_time_per_record_is_the_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    (each,) = plan(small(), choose(["last-label"]))
+    run(each)
+    clock = iter([10.0, 10.2])
+    monkeypatch.setattr("pipeline.bench.run.process_time", lambda: next(clock))
+    assert run(each).us_per_record == pytest.approx(1000.0)
 
 
 @pytest.mark.parametrize("name", all_methods())
@@ -258,6 +358,51 @@ def test_wins_count_streams() -> None:
     assert Tally(runs).wins("dt-gol", "fobos", "auc") == (1, 1)
 
 
+def test_wilcoxon_leaves_out_what_is_equal_and_knows_no_direction() -> None:
+    gaps = [0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.0, 1e-9]
+    # All six of one sign: 2 of the 2⁶ ways are as far out.
+    assert signed_rank(gaps) == signed_rank([-gap for gap in gaps]) == pytest.approx(2 / 64)
+    assert signed_rank([0.0, 0.0]) == 1.0
+    runs = {}
+    for stream, gap in enumerate(gaps):
+        runs[job(f"s{stream}", "dt-gol")] = outcome(0.1)
+        runs[job(f"s{stream}", "fobos")] = outcome(0.1 + gap)
+    assert Tally(runs).p_value("dt-gol", "fobos", "cer") == pytest.approx(2 / 64)
+
+
+def test_cer_from_step_l_plus_1_has_its_own_ranks(tmp_path: Path) -> None:
+    runs = {}
+    for stream in "abc":
+        runs[job(stream, "dt-gol")] = replace(outcome(0.1), late_cer=0.3)
+        runs[job(stream, "fobos")] = replace(outcome(0.2), late_cer=0.2)
+    output.write(tmp_path, runs, choose(["dt-gol", "fobos"]), "dtgol bench")
+    report = (tmp_path / "benchmark.md").read_text().splitlines()
+    assert "| mean rank | 1.00 | 2.00 |" in report
+    assert "| mean rank from step L + 1 on | 2.00 | 1.00 |" in report
+    assert "| DT-GOL wins–losses |  | 3–0 |" in report
+    assert "| Wilcoxon p |  | 0.25 |" in report
+
+
+def test_reconstructed_methods_are_marked_wherever_they_stand(tmp_path: Path) -> None:
+    two = Protocol((), (Source("sea", 200, change=100), Source("rbf", 200, change=100)), 20, 1)
+    arguments = ("--quick", "--out", tmp_path, "--methods", "fobos,lach", "--processes", 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipeline.cli.bench._protocol", lambda *_: two)
+        said, as_json = call(*arguments), call(*arguments, "--json")
+    assert "LACH (r)" in said.stdout
+    assert "(r): reconstructed" in said.stdout
+    assert json.loads(as_json.stdout)["reconstructed"] == ["lach"]
+    for name in ("benchmark.md", "ranks-cer.svg", "ranks-auc.svg", "curve-sea.svg"):
+        text = (tmp_path / name).read_text()
+        assert "LACH (r)" in text, name
+        assert text.count("LACH") == text.count("LACH (r)"), name
+        assert "FOBOS (r)" not in text, name
+    for name in ("runs.csv", "summary.csv"):
+        with (tmp_path / name).open() as file:
+            marks = {row["method"]: row["reconstructed"] for row in csv.DictReader(file)}
+        assert marks == {"fobos": "False", "lach": "True"}
+
+
 def test_figures_are_whole_svg() -> None:
     drawn = curves("a & b", [("DT-GOL", [(1.0, 0.5), (2.0, 0.9)])], shaded=(1.0, 1.5))
     ranking = rank({"a": [0.1, 0.2], "b": [0.2, 0.3], "c": [0.3, 0.1]}, smaller_is_better=True)
@@ -278,6 +423,8 @@ def test_the_command_writes_tables_figures_and_runs(folder: Path, tmp_path: Path
     assert result.exit_code == 0
     assert "mean rank" in result.stdout
     report = (out / "benchmark.md").read_text()
+    assert "In the order of the file: Alpha, beta." in report
+    assert "Shuffled by seed" not in report
     for heading in ("seven methods", "controls", "Ablations", "peers", "mask and delay",
                     "Blind zone", "Time per record", "the paper's own"):  # fmt: skip
         assert heading in report, heading
@@ -297,7 +444,7 @@ def test_json_is_one_line(tmp_path: Path) -> None:
         patch.setattr("pipeline.cli.bench._protocol", lambda *_: small())
         result = call("--quick", "--out", tmp_path, "--methods", FEW, "--processes", 1, "--json")
     said = json.loads(result.stdout)
-    assert set(said) == {"streams", "mean_rank", "us_per_record"}
+    assert set(said) == {"streams", "mean_rank", "us_per_record", "reconstructed"}
     assert 0.0 < said["streams"]["sea"]["dt-gol"]["cer"] < 0.5
 
 
@@ -313,6 +460,6 @@ def test_bad_input_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_quick_needs_no_files_and_is_short() -> None:
-    quick = _protocol(True, None, False, None)
+    quick = _protocol(True, None, False, None, False)
     assert quick.files == ()
     assert sum(source.rows for source, _, _ in quick.cells()) * quick.seeds <= 20_000
