@@ -54,6 +54,7 @@ class Evaluator:
         self.store = make_store(settings, self.client, "evaluator")
         self.outbox = Outbox(self.client)
         self.assigned_at: float | None = None
+        self.closing = False
         self.bench = self._bench(accept_gap)
         collector = StateCollector("evaluator", self._counts, self._gauges)
         views = Views(self.unready, self.status, make_registry(collector))
@@ -96,6 +97,8 @@ class Evaluator:
             self.app.add_future(guarded(work))
 
     async def _assigned(self, _: Any, assigned: set[Any], **__: Any) -> None:
+        if self.closing:
+            return
         ours = partitions_of(assigned, (self.names[name] for name in READ))
         for partition in set(self.booths) - ours:
             booth, task = self.booths.pop(partition)
@@ -128,6 +131,7 @@ class Evaluator:
 
     async def _closing(self, _: Any, **__: Any) -> None:
         """An orderly end: stop, a last snapshot of every partition."""
+        self.closing = True
         tasks = [task for _, task in self.booths.values()]
         for booth, task in self.booths.values():
             booth.stop_reading()

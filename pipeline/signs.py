@@ -57,7 +57,9 @@ def booth_signs(partition: int, booth: Booth, ends: Ends) -> Iterator[Sign]:
     """Signs of one partition of an evaluator."""
     at = f"partition {partition}: "
     ready = booth.ready.is_set()
-    yield Sign(at + "the restore does not move", not ready, booth.restored_records)
+    yield Sign(
+        at + "the restore does not move", booth.restoring and not ready, booth.restored_records
+    )
     what = at + "predictions or labels wait and none is taken in"
     yield Sign(what, ready and booth.behind(ends), booth.moved)
 

@@ -98,6 +98,7 @@ class Booth:
         self.ready = asyncio.Event()
         self.saved: Saved | None = None
         self.save_failure: str | None = None
+        self.restoring = False
         self.restored_records = 0
 
     @property
@@ -255,6 +256,7 @@ class Booth:
         the other, if a process kept it that the group had thrown out: then nobody may have seen
         both halves of a pair yet, and the `scores` of this reading are to be sent.
         """
+        self.restoring = True
         bench, partition = self._bench, self.partition
         known = bench.journal_id, partition, bench.bounds
         found = self._shelf.load(lambda state, blobs: Evaluation.restore(*known, state, blobs))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pipeline.cli import BadInput
+from pipeline.cli.codes import codes
 from pipeline.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ QUICK_ROWS, QUICK_DELAY, QUICK_SEEDS = 2_000, 100, 1
 SEEDS = 5
 
 
-@click.command()
+@click.command(epilog=codes("bench"))
 @click.option("--quick", is_flag=True, help="Generated streams only, short: under two minutes.")
 @click.option(
     "--data",
