@@ -86,6 +86,7 @@ def _await_commits(trial: Trial) -> None:
 
 def _lose_snapshots(trial: Trial) -> None:
     """Everything that was kept is gone; the journal is not."""
+    trial.snapshots_lost = True
     shutil.rmtree(trial.stage.folder / "snapshots")
 
 

@@ -94,6 +94,8 @@ class Trial:
         self.rows: list[Row] = []
         self.history = History()
         self.folded: dict[int, Refolded] = {}
+        self.snapshots_lost = False
+        """Whether the trial itself took them away: then not all that is committed is kept."""
 
     def __enter__(self) -> Trial:
         self.crew.__enter__()
@@ -138,7 +140,7 @@ class Trial:
         when = self.crew.kill(member)
         self.count()
         self.hits[member.role].append((when, owned))
-        if member.role == "worker":
+        if member.role == "worker" and not self.snapshots_lost:
             self._see_what_is_kept(self.chance.choice(sorted(owned)))
 
     def _see_what_is_kept(self, partition: int) -> None:
