@@ -53,9 +53,8 @@ def encode(snapshot: Snapshot) -> bytes:
     table = []
     parts = []
     for name in sorted(snapshot.arrays):
-        array = np.asarray(
-            snapshot.arrays[name], order="C"
-        )  # keeps an array without sides as it is
+        # Not ascontiguousarray, which gives an array without sides one.
+        array = np.asarray(snapshot.arrays[name], order="C")
         if array.dtype.str not in _DTYPES:
             raise SnapshotError(f"array {name} has type {array.dtype}, which is not stored")
         table.append({"name": name, "dtype": array.dtype.str, "shape": list(array.shape)})

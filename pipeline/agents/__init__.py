@@ -1,1 +1,1 @@
-"""Receive, call, hand over: one agent per topic, no arithmetic."""
+"""Sequencer, learner, evaluator: receive, call, hand over; no arithmetic."""

@@ -7,11 +7,9 @@ else of the driver is touched. `tests/broker/test_faust_contract.py` watches the
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 from faust.transport.drivers import aiokafka as driver
-
-App = TypeVar("App")
 
 
 class CommittedThread(driver.AIOKafkaConsumerThread):
@@ -29,13 +27,3 @@ class CommittedConsumer(driver.Consumer):
 
 class CommittedTransport(driver.Transport):
     Consumer = CommittedConsumer
-
-
-def read_committed_only(app: App) -> App:
-    """Give `app` a consumer that never delivers a record of an aborted transaction.
-
-    Call it once, right after the app is made and before it has agents or topics.
-    """
-    faust_app: Any = app
-    faust_app.transport = CommittedTransport(faust_app.conf.broker_consumer, faust_app)
-    return app

@@ -15,7 +15,7 @@ from typing import Any
 import faust
 from faust.types import TP
 
-from pipeline.engine.isolation import read_committed_only
+from pipeline.engine.isolation import CommittedTransport
 
 
 def build(order: dict[str, Any]) -> Any:
@@ -41,7 +41,7 @@ def build(order: dict[str, Any]) -> Any:
         **order.get("settings", {}),
     )
     if order["committed_only"]:
-        read_committed_only(app)
+        app.transport = CommittedTransport(app.conf.broker_consumer, app)
     source = app.topic(
         *order["topics"], key_serializer="raw", value_serializer="raw", internal=False
     )
