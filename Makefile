@@ -1,10 +1,14 @@
-# The whole vocabulary of work: setup demo test lint fmt bench faults up
+# All commands: setup demo test test-browser test-kafka test-faults test-all lint fmt speed up
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: setup demo test lint fmt bench faults up
+JOBS ?= 2
+KAFKA_JOBS ?= 3
+QUICK = tests/unit tests/conformance tests/properties tests/golden tests/simulation tests/fuzz tests/embedded --doctest-modules dtgol_core topics pipeline
+
+.PHONY: setup demo test test-browser test-kafka test-faults test-all lint fmt speed up
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/.test
@@ -42,8 +46,21 @@ up:
 	@echo "Grafana http://127.0.0.1:$${DTGOL_GRAFANA_PORT:-3000}, Prometheus http://127.0.0.1:$${DTGOL_PROMETHEUS_PORT:-9090}," \
 	  "Kafka 127.0.0.1:$${DTGOL_KAFKA_PORT:-29092}; docker compose down -v removes everything"
 
+# Lanes, quickest first; CONTRIBUTING.md says what each runs. PYTEST='-k name' takes some.
 test: $(VENV)/.test
-	$(BIN)/pytest
+	$(BIN)/pytest -n $(JOBS) $(QUICK) $(PYTEST)
+
+test-browser: $(VENV)/.test # SCREENSHOTS=1 writes those of the README
+	$(BIN)/pytest tests/browser $(if $(SCREENSHOTS),--screenshots) $(PYTEST)
+
+test-kafka: $(VENV)/.test
+	DTGOL_REQUIRE_BROKER=1 $(BIN)/pytest -n $(KAFKA_JOBS) tests/broker $(PYTEST)
+
+test-faults: $(VENV)/.test # SEED=7 replays one seed, LONG=1 more rounds and seeds
+	DTGOL_REQUIRE_BROKER=1 $(BIN)/pytest -n $(JOBS) --dist loadfile tests/faults $(if $(LONG),--long) \
+	  $(if $(SEED),--fault-seed=$(SEED)) $(PYTEST)
+
+test-all: test test-browser test-kafka test-faults
 
 lint: $(VENV)/.test
 	$(BIN)/ruff format --check
@@ -55,9 +72,6 @@ fmt: $(VENV)/.test
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-bench: $(VENV)/.bench
+speed: $(VENV)/.bench # how fast; dtgol compare is how accurate
 	$(BIN)/python -m benchmarks.step
 	$(BIN)/python -m benchmarks.throughput
-
-faults: $(VENV)/.test # the long run; make faults SEED=7 replays one seed, FAULTS='-k zombie' takes some
-	DTGOL_REQUIRE_BROKER=1 $(BIN)/pytest tests/faults tests/fuzz --long $(if $(SEED),--fault-seed=$(SEED)) $(FAULTS)

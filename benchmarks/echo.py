@@ -1,7 +1,7 @@
 """A Faust agent that only echoes features and labels: what the throughput of a worker is beside.
 
 ``python -m benchmarks.echo KIND PREFIX BOOTSTRAP``; raw bytes, headers and partition are kept.
-``librdkafka`` and ``send`` are Faust as it comes, with either way to send; ``bursts`` is the
+``librdkafka`` and ``send`` are Faust as it comes, with either way to send; ``batches`` is the
 librdkafka one behind this project's own consumer, which is as much as a worker could ever do.
 """
 
@@ -12,45 +12,65 @@ from typing import Any
 import faust
 from confluent_kafka import Producer
 
-from pipeline.access.credentials import faust_credentials
-from pipeline.access.security import Security
-from pipeline.cli.process import run_app, set_up_logging
-from pipeline.engine.faustapp import bursts, make_app, raw_topic
-from pipeline.settings import read_settings
+from pipeline.cli.options import set_up_logging
+from pipeline.faust_ext.app import FaustApp, faust_credentials
+from pipeline.kafka.auth import Security
+from pipeline.settings import Settings, read_settings
+
+LOG_LEVEL = "WARNING"
 
 
-def echo_app(kind: str, prefix: str, bootstrap: str) -> Any:
-    """The app with its one agent."""
-    given = {"kafka.prefix": prefix, "kafka.bootstrap_servers": bootstrap}
-    settings = read_settings(os.environ, None, given)
-    security = Security.of(settings)
-    app: Any
-    if kind == "bursts":
-        app = make_app(settings, security, "echo")
-    else:
-        app = faust.App(
-            settings.group("echo"),
-            broker=[f"kafka://{address}" for address in bootstrap.split(",")],
-            broker_credentials=faust_credentials(security),
-            consumer_auto_offset_reset="earliest",
-            topic_allow_declare=False,
-            topic_disable_leader=True,
-            web_enabled=False,
-            datadir=os.environ.get("TMPDIR", "/tmp"),
-        )
-    sources = raw_topic(app, settings.topic("features"), settings.topic("labels"))
-    out = raw_topic(app, settings.topic("predictions"))
-    # As the worker's outbox has it.
-    producer = Producer({**security.librdkafka(), "enable.idempotence": True, "linger.ms": 5})
+class Echo:
+    """Sends what it is given to the predictions topic, as the worker's outbox would."""
 
-    def echo(message: Any) -> None:
+    def __init__(self, settings: Settings, security: Security) -> None:
+        self._topic = settings.topic("predictions")
+        more = {"enable.idempotence": True, "linger.ms": 5}
+        self._producer = Producer({**security.librdkafka(), **more})
+
+    def send(self, message: Any) -> None:
         headers, where = list(message.headers or []), message.partition
-        producer.produce(out.topics[0], message.value, message.key, where, headers=headers)
-        producer.poll(0)
+        self._producer.produce(self._topic, message.value, message.key, where, headers=headers)
+        self._producer.poll(0)
+
+
+def our_app(settings: Settings, security: Security) -> FaustApp:
+    """This project's app with one agent that echoes."""
+    app, echo = FaustApp(settings, security, "echo"), Echo(settings, security)
+
+    async def by_batches(stream: Any) -> None:
+        async for _, batch in app.batches(stream):
+            for record in batch.records:
+                echo.send(record)
+
+    sources = [settings.topic("features"), settings.topic("labels")]
+    app.add_agent("echo", sources, by_batches)
+    return app
+
+
+def plain_app(kind: str, settings: Settings, security: Security) -> Any:
+    """Faust as it comes, with one agent that echoes."""
+    echo = Echo(settings, security)
+    app: Any = faust.App(
+        settings.group("echo"),
+        broker=[f"kafka://{address}" for address in security.bootstrap.split(",")],
+        broker_credentials=faust_credentials(security),
+        consumer_auto_offset_reset="earliest",
+        topic_allow_declare=False,
+        topic_disable_leader=True,
+        web_enabled=False,
+        datadir=os.environ.get("TMPDIR", "/tmp"),
+    )
+
+    def raw(*names: str) -> Any:
+        full = (settings.topic(name) for name in names)
+        return app.topic(*full, key_serializer="raw", value_serializer="raw", internal=False)
+
+    out = raw("predictions")
 
     async def by_librdkafka(stream: Any) -> None:
         async for event in stream.events():
-            echo(event.message)
+            echo.send(event.message)
 
     async def by_send(stream: Any) -> None:
         async for event in stream.events():
@@ -58,18 +78,29 @@ def echo_app(kind: str, prefix: str, bootstrap: str) -> Any:
             headers, where = message.headers, message.partition
             await out.send(key=message.key, value=message.value, partition=where, headers=headers)
 
-    async def by_bursts(stream: Any) -> None:
-        async for messages in bursts(app, stream):
-            for message in messages:
-                echo(message)
-
-    app.agent(sources)({"librdkafka": by_librdkafka, "send": by_send, "bursts": by_bursts}[kind])
+    agents = {"librdkafka": by_librdkafka, "send": by_send}
+    app.agent(raw("features", "labels"))(agents[kind])
     return app
 
 
 def main() -> None:
-    set_up_logging("WARNING")
-    run_app(echo_app(*sys.argv[1:4]), "WARNING")
+    kind, prefix, bootstrap = sys.argv[1:4]
+    given = {"kafka.prefix": prefix, "kafka.bootstrap_servers": bootstrap}
+    settings = read_settings(os.environ, None, given)
+    security = Security.of(settings)
+    set_up_logging(LOG_LEVEL)
+    if kind == "batches":
+        our_app(settings, security).run(LOG_LEVEL)
+    else:
+        faust.Worker(
+            plain_app(kind, settings, security),
+            quiet=True,
+            redirect_stdouts=False,
+            override_logging=False,
+            daemon=True,
+            workdir=os.getcwd(),
+            loglevel=LOG_LEVEL,
+        ).execute_from_commandline()
 
 
 if __name__ == "__main__":

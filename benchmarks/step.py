@@ -1,10 +1,10 @@
 """What one step costs: one ``observe`` and one ``learn``, in one process and one thread.
 
-``make bench`` or ``python -m benchmarks.step``: the learner beside River's adaptive random forest
+``make speed`` or ``python -m benchmarks.step``: the learner beside River's adaptive random forest
 and its scaled logistic regression on the same records in the same run, where the time goes, how
-the cost grows with columns and buffers, what compilation costs and what it brings. Machines are
-noisy: read the ratios, not the microseconds. Timed in turns of 200 records each, so that a busy
-second hurts everybody alike.
+the cost grows with columns and buffers, and what compilation costs. Machines are noisy: read the
+ratios, not the microseconds. Timed in turns of 200 records each, so that a busy second hurts all
+of them alike.
 """
 
 import argparse
@@ -19,19 +19,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pipeline.environment import prepare
+from pipeline.runtime.environment import prepare
 
 prepare()
 
 import numpy as np  # noqa: E402
 
-from benchmarks import vectorised  # noqa: E402
 from dtgol_core.config import Config  # noqa: E402
+from dtgol_core.experts.paper import Paper  # noqa: E402
 from dtgol_core.learner import Learner  # noqa: E402
 
 DELAY = 200
 TURN = 200
-TRACKS = ["score", "answer", "learn", "rehearse", "branch"]
+TRACK = ["score", "answer", "learn", "rehearse", "branch", "restart"]
+EXPERT = ["observe", "score", "learn", "forget"]
 Step = Callable[[int], None]
 Stream = tuple[list[dict[str, float]], list[int]]
 
@@ -66,7 +67,7 @@ def dtgol_step(data: Stream, config: Config, delay: int = DELAY) -> tuple[Step, 
 
 
 def river_step(data: Stream, model: Any) -> Step:
-    """A River model's step i, told of the delay in the same way."""
+    """A River model's step i, with the same delay."""
     records, labels = data
 
     def step(i: int) -> None:
@@ -93,34 +94,47 @@ def in_turns(steps: dict[str, Step], warm: int, rows: int) -> dict[str, float]:
 
 
 @contextmanager
-def room_clock(learner: Learner) -> Iterator[dict[str, float]]:
-    """Seconds spent in each room's verbs; patched in from outside, the core knows nothing of it."""
+def stage_clock(learner: Learner) -> Iterator[dict[str, float]]:
+    """Seconds spent in the methods of each stage and expert, patched from outside the core."""
     spent: dict[str, float] = defaultdict(float)
-    rooms = {
+    paper = learner.experts["paper"]
+    assert isinstance(paper, Paper)
+    stages: dict[str, tuple[Any, list[str]]] = {
         "columns": (learner.columns, ["read", "absorb"]),
-        "delay table": (learner.delay, ["open", "file", "settle_due", "expire", "give_up"]),
+        "delay table": (
+            learner.delay,
+            ["open", "add_label", "settle_due", "expire", "expire_early"],
+        ),
         "marginals": (learner.marginals, ["absorb", "score"]),
+        "scales": (learner.scales, ["absorb", "complete"]),
         "copula": (learner.copula, ["absorb"]),
-        "fine buffer": (learner.buffer, ["enter", "join_window", "verify", "leave"]),
-        "graph": (learner.graph, ["insert", "evict", "update"]),
-        "soft labels": (learner.softlabels, ["spread", "seed"]),
-        "tracks, latent": (learner.latent, TRACKS),
-        "tracks, original": (learner.original, TRACKS),
+        "combination": (learner.combination, ["combine", "learn"]),
+        "paper: fine buffer": (
+            paper.geometry.buffer,
+            ["enter", "join_window", "verify", "leave"],
+        ),
+        "paper: graph": (paper.geometry.graph, ["insert", "evict", "update"]),
+        "paper: soft labels": (paper.softlabels, ["spread", "seed"]),
+        "paper: track, latent": (paper.latent, TRACK),
+        "paper: track, original": (paper.original, TRACK),
     }
+    for name, expert in learner.experts.items():
+        if expert is not paper:
+            stages[name] = (expert, EXPERT)
 
-    def timed(room: str, verb: Callable[..., object]) -> Callable[..., object]:
+    def timed(stage: str, method: Callable[..., object]) -> Callable[..., object]:
         def call(*args: object, **kwargs: object) -> object:
             began = time.perf_counter()
             try:
-                return verb(*args, **kwargs)
+                return method(*args, **kwargs)
             finally:
-                spent[room] += time.perf_counter() - began
+                spent[stage] += time.perf_counter() - began
 
         return call
 
-    for room, (object_, verbs) in rooms.items():
-        for verb in verbs:
-            setattr(object_, verb, timed(room, getattr(object_, verb)))
+    for stage, (object_, methods) in stages.items():
+        for method in methods:
+            setattr(object_, method, timed(stage, getattr(object_, method)))
     yield spent
 
 
@@ -148,15 +162,15 @@ def where_time_goes(rows: int) -> None:
     step, learner = dtgol_step(stream(16, rows), Config())
     for i in range(600):
         step(i)
-    with room_clock(learner) as spent:
+    with stage_clock(learner) as spent:
         began = time.perf_counter()
         for i in range(600, rows):
             step(i)
         whole = time.perf_counter() - began
-    print("\n| room | share of a step |\n|---|---:|")
-    for room, seconds in sorted(spent.items(), key=lambda item: -item[1]):
-        print(f"| {room} | {seconds / whole:.0%} |")
-    print(f"| corridor (and the clock itself) | {1 - sum(spent.values()) / whole:.0%} |")
+    print("\n| stage | share of a step |\n|---|---:|")
+    for stage, seconds in sorted(spent.items(), key=lambda item: -item[1]):
+        print(f"| {stage} | {seconds / whole:.0%} |")
+    print(f"| the rest (and the clock itself) | {1 - sum(spent.values()) / whole:.0%} |")
 
 
 def growth(rows: int) -> None:
@@ -193,34 +207,6 @@ def compilation() -> None:
             print(f"{start} start: {float(taken.stdout):.1f} s from import to the second answer")
 
 
-def kernels(rows: int) -> None:
-    """The whole step with compiled loops beside the same step on vectorised numpy."""
-    data = stream(16, rows)
-    compiled, learner = dtgol_step(data, Config())
-    plain, twin = dtgol_step(data, Config())
-    for i in range(600):
-        compiled(i)
-    with vectorised.numpy_kernels():
-        for i in range(600):
-            plain(i)
-    taken: dict[str, list[float]] = defaultdict(list)
-    for start in range(600, rows, TURN):
-        span = range(start, min(start + TURN, rows))
-        began = time.perf_counter()
-        for i in span:
-            compiled(i)
-        taken["compiled"].append(time.perf_counter() - began)
-        with vectorised.numpy_kernels():
-            began = time.perf_counter()
-            for i in span:
-                plain(i)
-            taken["numpy"].append(time.perf_counter() - began)
-    difference = np.abs(learner.latent.weights - twin.latent.weights).max()
-    ours, theirs = (statistics.median(taken[name]) / TURN * 1e6 for name in ("compiled", "numpy"))
-    print(f"\ncompiled {ours:.0f} µs, vectorised numpy {theirs:.0f} µs: {theirs / ours:.1f} times")
-    print(f"(same answers: weights differ by at most {difference:.0e})")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=3000, help="records per measurement")
@@ -231,7 +217,6 @@ def main() -> None:
     print(f"labels {DELAY} records late")
     against_river(rows)
     where_time_goes(rows)
-    kernels(rows)
     compilation()
     growth(rows // 2)
 

@@ -1,4 +1,4 @@
-"""What `benchmarks.throughput` measures: processes on topics of their own, fed and listened to.
+"""What `benchmarks.throughput` measures: processes on topics of their own, fed and read from.
 
 A pair is one record of features and one label, that of features some time ago; each record has a
 header that says which it is and when it was due, and the answers carry it back.
@@ -18,10 +18,11 @@ from uuid import uuid4
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.step import stream
-from pipeline.brokers import Broker
-from pipeline.brokers.process import Tethered, free_ports
-from pipeline.client.sending import Sender
-from pipeline.demo.stage import PARTITIONS, Service, topics_on
+from pipeline.client.producers import SETTINGS
+from pipeline.kafka.writer import CheckedProducer
+from pipeline.sandbox.brokers import Broker
+from pipeline.sandbox.brokers.process import SupervisedProcess, free_ports
+from pipeline.sandbox.demo.services import PARTITIONS, Service, topics_on
 from topics.codec import write_features, write_label
 from topics.features import Features
 from topics.labels import Label
@@ -50,7 +51,7 @@ class Subject:
     seen: set[bytes] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.sender = Sender(self.broker.config, ["features", "labels"], self.prefix)
+        self.sender = CheckedProducer({**SETTINGS, **self.broker.config})
         group = {"group.id": f"{self.prefix}bench", "enable.auto.commit": False, "log_level": 0}
         self.consumer = Consumer({**self.broker.config, **group})
         places = [TopicPartition(f"{self.prefix}predictions", n, 0) for n in range(PARTITIONS)]
@@ -60,7 +61,7 @@ class Subject:
         (port,) = free_ports(1)
         log_path = self.home / f"{self.prefix}{role}-{len(self.services)}.log"
         command = ["env", f"TMPDIR={self.home}", f"DTGOL_WEB_PORT={port}", sys.executable, "-m"]
-        service = Service(role, Tethered([*command, *arguments], log_path), port, log_path)
+        service = Service(role, SupervisedProcess([*command, *arguments], log_path), port, log_path)
         self.services.append(service)
         return service
 
@@ -75,7 +76,7 @@ class Subject:
             ("labels", old, write_label(label)),
         ):
             headers = [(HEADER, f"{name}{new} {due}".encode())]
-            self.sender.send(name, f"i{number}".encode(), value, headers=headers)
+            self.sender.send(self.prefix + name, f"i{number}".encode(), value, headers)
         self.pairs += 1
 
     def take(self, timeout_s: float, most: int = 1000) -> list[tuple[bytes, int]]:
@@ -118,8 +119,8 @@ class Subject:
         """Processor time that the processes have used so far."""
         ticks = 0
         for service in self.services:
-            said = Path(f"/proc/{service.process.pid}/stat").read_text()
-            user, system = said.rpartition(")")[2].split()[11:13]
+            stat = Path(f"/proc/{service.process.pid}/stat").read_text()
+            user, system = stat.rpartition(")")[2].split()[11:13]
             ticks += int(user) + int(system)
         return ticks / os.sysconf("SC_CLK_TCK")
 

@@ -1,6 +1,6 @@
 """What the whole path carries on a real broker: features with their labels per second, latency.
 
-``make bench`` or ``python -m benchmarks.throughput``: one and two workers beside a Faust agent that
+``make speed`` or ``python -m benchmarks.throughput``: one and two workers beside a Faust agent that
 only echoes the same records, all in one run, each on topics of its own with 4 partitions. Every
 process is up and warm (the learners' windows are full) and is stopped while the backlog is loaded;
 the clock runs from its going on to the last answer received. A pair is one record of features and
@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from pipeline.environment import prepare
+from pipeline.runtime.environment import prepare
 
 prepare()
 
@@ -31,9 +31,9 @@ from benchmarks.subject import (  # noqa: E402
     await_shares,
     subject,
 )
-from pipeline.brokers import KINDS, Broker, open_broker  # noqa: E402
-from pipeline.demo.stage import PARTITIONS  # noqa: E402
-from pipeline.warmup import warm_kernels  # noqa: E402
+from pipeline.runtime.warmup import warm_up  # noqa: E402
+from pipeline.sandbox.brokers import KINDS, Broker, open_broker  # noqa: E402
+from pipeline.sandbox.demo.services import PARTITIONS  # noqa: E402
 
 RAMP_S = 2.0
 """The start of a pace, not counted."""
@@ -128,18 +128,18 @@ def report(kind: str, rows: list[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--broker", choices=KINDS, default="local", help="which rung of the ladder")
+    parser.add_argument("--broker", choices=KINDS, default="local", help="which kind of broker")
     parser.add_argument("--pairs", type=int, default=6_000, help="size of a backlog")
     parser.add_argument("--seconds", type=float, default=15.0, help="length of a paced run")
     asked = parser.parse_args()
-    warm_kernels()
+    warm_up()
     with (
         tempfile.TemporaryDirectory(prefix="dtgol-bench-") as folder,
         open_broker(asked.broker) as broker,
     ):
         home = Path(folder)
         echoes(broker, home, "librdkafka", ECHO, asked.pairs)
-        echoes(broker, home, "bursts", "Faust echo, our consumer", asked.pairs)
+        echoes(broker, home, "batches", "Faust echo, our consumer", asked.pairs)
         rows = workers(broker, home, asked.pairs, asked.seconds)
         echoes(broker, home, "send", "Faust echo, topic.send", asked.pairs)
         echoes(broker, home, "librdkafka", f"{ECHO}, again", asked.pairs)

@@ -1,4 +1,4 @@
-"""A leaf of room 9: numbers -> bins, by integer arithmetic alone.
+"""Numbers to bins, by integer arithmetic alone: the bins of the scores.
 
 Bins rise with the value, their relative width is bounded, and no edge depends on the last bit
 of a logarithm, so every machine counts the same value in the same bin.

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dtgol_core.config import GraphConfig
-from dtgol_core.types import FloatArray
+from dtgol_core.state import SnapshotError, require_shape
+from dtgol_core.types import FloatArray, Vectors
 
 UNVERIFIED = -1
 _SLOTS_START = 32
@@ -60,13 +61,13 @@ class FineBuffer:
         """The slot of the instance of a step, if it is here."""
         return self._slot_of.get(step)
 
-    def enter(self, step: int, latent: FloatArray, original: FloatArray, label: int) -> int:
+    def enter(self, step: int, vectors: Vectors, label: int) -> int:
         """Give an instance a slot; it belongs to neither the window nor the verified set yet."""
         if not self._free:
-            self._make_room()
+            self._extend()
         slot = self._free.pop()
-        self.latent[slot] = latent
-        self.original[slot] = original
+        self.latent[slot] = vectors.latent
+        self.original[slot] = vectors.original
         self.label[slot] = label
         self.steps[slot] = step
         self._slot_of[step] = slot
@@ -88,6 +89,14 @@ class FineBuffer:
         self.label[slot] = label
         insort(self.verified, (step, slot))
         return [self.verified[0][1]] if len(self.verified) > self._config.verified else []
+
+    def correct(self, step: int, label: int) -> bool:
+        """Replace the label of a verified instance. Returns whether it is here."""
+        slot = self._slot_of.get(step)
+        if slot is None or self.label[slot] == UNVERIFIED:
+            return False
+        self.label[slot] = label
+        return True
 
     def admits(self, step: int) -> bool:
         """Whether an instance of that step would stay if it were verified now."""
@@ -111,7 +120,7 @@ class FineBuffer:
         else:
             self.window = self.window[self.window != slot]
 
-    def _make_room(self) -> None:
+    def _extend(self) -> None:
         """Double the slots, up to what can ever be needed."""
         old = len(self.steps)
         most = self._config.unverified + self._config.verified + 2
@@ -135,9 +144,13 @@ class FineBuffer:
         }
 
     @staticmethod
-    def restore(config: GraphConfig, snapshot: dict[str, Any]) -> "FineBuffer":
-        """The buffer that `snapshot` described."""
+    def restore(config: GraphConfig, snapshot: dict[str, Any], columns: int) -> "FineBuffer":
+        """The buffer that `snapshot` described, over so many columns."""
         buffer = FineBuffer(config)
+        slots = len(snapshot["steps"])
+        require_shape("latent", snapshot["latent"], (slots, columns))
+        require_shape("original", snapshot["original"], (slots, columns))
+        require_shape("label", snapshot["label"], (slots,))
         buffer.latent = snapshot["latent"].copy()
         buffer.original = snapshot["original"].copy()
         buffer.label = snapshot["label"].copy()
@@ -149,6 +162,10 @@ class FineBuffer:
         buffer.verified = sorted(
             (step, slot) for step, slot in taken if buffer.label[slot] != UNVERIFIED
         )
+        used = sorted([*buffer.window.tolist(), *(slot for _, slot in buffer.verified)])
+        fits = used == [slot for _, slot in taken] and len(buffer) == len(used)
+        if not fits or sorted([*buffer._free, *used]) != list(range(slots)):
+            raise SnapshotError("the snapshot does not fit together: slots of the fine buffer")
         return buffer
 
 

@@ -1,4 +1,4 @@
-"""How the numeric loops of the rooms are compiled.
+"""How the numeric loops of stages and experts are compiled.
 
 Every loop over columns or nodes is a plain Python function marked ``@compiled``; Numba turns it
 into machine code at its first call and keeps the result in ``NUMBA_CACHE_DIR``. Fast-math stays

@@ -1,4 +1,4 @@
-"""Settings of the learner: one frozen value per room, ranges checked when it is built.
+"""Settings of the learner: one frozen value per section, ranges checked when it is built.
 
 The names are those of the configuration file: ``[copula] window`` is ``Config.copula.window``.
 A value outside its range, an unknown key or a wrong type is refused with a `ConfigError` that
@@ -12,22 +12,41 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
-Kind = Literal["continuous", "ordinal", "nominal"]
+FeatureKind = Literal["continuous", "ordinal", "nominal"]
 Release = Literal["arrival", "step"]
 Reduction = Literal["mean", "sum"]
 Corrected = Literal["first", "last"]
+EXPERT_NAMES = ("naive", "paper", "linear", "linear_fast", "forest", "recent", "tracker")
+"""Every expert there is, in the order in which forecasts list them."""
+Expired = Literal["drop", 0, 1]
+DAY_MS = 86_400_000
 
 
 class ConfigError(ValueError):
-    """A setting that cannot be used; the message names the key and says what is allowed."""
+    """A setting that cannot be used; the message names the key and what is allowed."""
 
 
-def _bounds(room: str, settings: object, **limits: tuple[float, float]) -> None:
+def _bounds(section: str, settings: object, **limits: tuple[float, float]) -> None:
     """Refuse settings outside their closed range; ``None`` (auto, none) is always allowed."""
     for key, (low, high) in limits.items():
         value = getattr(settings, key)
         if value is not None and not low <= value <= high:
-            raise ConfigError(f"{room}.{key} must be between {low:g} and {high:g}, not {value!r}")
+            raise ConfigError(
+                f"{section}.{key} must be between {low:g} and {high:g}, not {value!r}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnsConfig:
+    """``[columns]``: input that is nearly right.
+
+    ``missing`` are texts that mean *missing*, in any case, with blanks around them or not; a
+    feature declared nominal takes them as levels. ``strict``: a cell of another kind than its
+    feature, or a NaN, refuses the whole record; otherwise it is missing, and counted.
+    """
+
+    strict: bool = False
+    missing: tuple[str, ...] = ("", "NA", "N/A", "null", "NaN", "?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,34 +149,51 @@ class EnsembleConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class CombinationConfig:
+    """``[combination]``. ``decides`` names the one expert whose answer is the forecast; none: all
+    experts are combined."""
+
+    decides: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DelayConfig:
-    """``[delay]``. ``steps`` is the L of ``release = "step"``; ``expire_ms = None`` is never."""
+    """``[delay]``. ``steps`` is the L of ``release = "step"``. ``expire_steps = None`` and
+    ``expire_ms = None`` are never: an instance waits until its stream has ``pending_max`` or
+    ``pending_bytes_max`` of them. ``expired`` is the label that is learnt of an instance that
+    expires; ``settled_ms = None``: ids are remembered until there are ``settled_max``."""
 
     release: Release = "arrival"
     steps: int = 0
-    expire_steps: int = 10_000
+    expire_steps: int | None = None
     expire_ms: int | None = None
-    pending_max: int = 100_000
+    pending_max: int = 1_000_000
+    pending_bytes_max: int = 64 * 2**20
+    expired: Expired = "drop"
     early_max: int = 1_000
     early_steps: int = 10_000
-    settled_max: int = 10_000
-    corrected: Corrected = "first"
+    settled_max: int = 1_000_000
+    settled_ms: int | None = 366 * DAY_MS
+    corrected: Corrected = "last"
 
     def __post_init__(self) -> None:
         _bounds(
             "delay",
             self,
             steps=(0, 1_000_000),
-            expire_steps=(1, 1_000_000),
+            expire_steps=(1, 1_000_000_000),
             expire_ms=(1, 10**15),
-            pending_max=(1, 1_000_000),
+            pending_max=(1, 100_000_000),
+            pending_bytes_max=(2**16, 2**40),
             early_max=(0, 1_000_000),
             early_steps=(1, 1_000_000),
-            settled_max=(0, 1_000_000),
+            settled_max=(0, 100_000_000),
+            settled_ms=(1, 10**15),
         )
         if self.release == "step":
             for key in ("expire_steps", "pending_max"):
-                if getattr(self, key) <= self.steps:
+                bound = getattr(self, key)
+                if bound is not None and bound <= self.steps:
                     raise ConfigError(
                         f"delay.{key} must be greater than delay.steps ({self.steps}) with "
                         f'release = "step": nothing would live long enough to be learnt'
@@ -166,7 +202,7 @@ class DelayConfig:
 
 @dataclass(frozen=True, slots=True)
 class AblateConfig:
-    """``[ablate]``: parts switched off, to see what they are worth."""
+    """``[ablate]``: parts switched off, to measure what they are worth."""
 
     copula: bool = False
     marginals: bool = False
@@ -179,7 +215,7 @@ class AblateConfig:
 class FeatureConfig:
     """``[features.NAME]``: what is known of a feature beforehand. ``kind = None``: inferred."""
 
-    kind: Kind | None = None
+    kind: FeatureKind | None = None
     levels: tuple[str, ...] = ()
     low: float | None = None
     high: float | None = None
@@ -187,7 +223,7 @@ class FeatureConfig:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Everything the learner is told.
+    """All settings of a learner.
 
     >>> Config.read({"copula": {"window": 50}}).copula.window
     50
@@ -199,6 +235,9 @@ class Config:
     dtgol_core.config.ConfigError: copula.window must be between 2 and 100000, not 1
     """
 
+    experts: tuple[str, ...] = EXPERT_NAMES
+    combination: CombinationConfig = field(default_factory=CombinationConfig)
+    columns: ColumnsConfig = field(default_factory=ColumnsConfig)
     copula: CopulaConfig = field(default_factory=CopulaConfig)
     graph: GraphConfig = field(default_factory=GraphConfig)
     softlabels: SoftLabelsConfig = field(default_factory=SoftLabelsConfig)
@@ -209,6 +248,21 @@ class Config:
     features: Mapping[str, FeatureConfig] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        unknown = [name for name in self.experts if name not in EXPERT_NAMES]
+        if unknown:
+            raise ConfigError(
+                f"experts: {unknown[0]!r} is not an expert; there are: {', '.join(EXPERT_NAMES)}"
+            )
+        if len(set(self.experts)) < len(self.experts):
+            raise ConfigError("experts names an expert twice")
+        if "naive" not in self.experts:
+            raise ConfigError("experts must name naive: it is what the others are measured by")
+        decides = self.combination.decides
+        if decides is not None and decides not in self.experts:
+            raise ConfigError(
+                f"combination.decides must be none or one of {', '.join(self.experts)}, "
+                f"not {decides!r}"
+            )
         for name, feature in self.features.items():
             _check_feature(name, feature, self.copula.max_columns)
 
@@ -216,47 +270,65 @@ class Config:
     def read(settings: Mapping[str, Any]) -> "Config":
         """Build a configuration from nested mappings, as read from a TOML file."""
         settings = dict(settings)
-        config = preset(settings.pop("preset", "default"))
-        rooms = get_type_hints(Config)
-        for room, values in settings.items():
-            if room not in rooms:
-                raise ConfigError(f"{room} is not a section; there are: {', '.join(rooms)}")
-            if not isinstance(values, Mapping):
-                raise ConfigError(f"{room} must be a section, not {values!r}")
-            if room == "features":
-                described = {
-                    name: _read_room(f"features.{name}", FeatureConfig(), value)
-                    for name, value in values.items()
+        start = preset(settings.pop("preset", "default"))
+        sections = get_type_hints(Config)
+        read: dict[str, Any] = {}
+        for name, values in settings.items():
+            if name not in sections:
+                raise ConfigError(f"{name} is not a section; there are: {', '.join(sections)}")
+            if name == "experts":
+                read[name] = _typed(name, sections[name], values)
+            elif not isinstance(values, Mapping):
+                raise ConfigError(f"{name} must be a section, not {values!r}")
+            elif name == "features":
+                read[name] = {
+                    feature: _read_section(f"features.{feature}", FeatureConfig(), value)
+                    for feature, value in values.items()
                 }
-                config = replace(config, features=described)
             else:
-                config = replace(config, **{room: _read_room(room, getattr(config, room), values)})
-        return config
+                read[name] = _read_section(name, getattr(start, name), values)
+        return replace(start, **read)
 
     def as_mapping(self) -> dict[str, Any]:
         """The nested mapping that `read` turns back into this configuration."""
-        rooms: dict[str, Any] = asdict(self)
-        return {
-            room: {key: value for key, value in values.items() if value is not None}
-            if room != "features"
-            else {
-                name: {key: value for key, value in feature.items() if value not in (None, ())}
-                for name, feature in values.items()
-            }
-            for room, values in rooms.items()
-        }
+        mapping: dict[str, Any] = asdict(self)
+        mapping["experts"] = list(mapping["experts"])
+        for feature in mapping["features"].values():
+            feature["levels"] = list(feature["levels"])
+        return mapping
+
+    @staticmethod
+    def read_whole(mapping: Mapping[str, Any]) -> "Config":
+        """The configuration that `as_mapping` gave, in a journal or a snapshot.
+
+        Every key must be there: a key that some other version did not know would take today's
+        default, and what was learnt by it would not be computed again.
+        """
+        config = Config.read(mapping)
+        whole = config.as_mapping()
+        absent = [name for name in whole if name not in mapping]
+        for name, values in whole.items():
+            if isinstance(values, dict) and name in mapping:
+                absent += [f"{name}.{key}" for key in values if key not in mapping[name]]
+        if absent:
+            raise ConfigError(f"{absent[0]} is not spelled out: written by another version")
+        return config
 
     def shape_differs(self, other: "Config") -> list[str]:
         """Settings that shape the state, and so cannot change in flight, that differ."""
         mine, theirs = self.as_mapping(), other.as_mapping()
         shaping = [
+            ("combination", "decides"),
             ("copula", "window"),
             ("graph", "unverified"),
             ("graph", "verified"),
             *(("ablate", key) for key in mine["ablate"]),
         ]
-        differ = [f"{room}.{key}" for room, key in shaping if mine[room][key] != theirs[room][key]]
-        return differ + (["features"] if mine["features"] != theirs["features"] else [])
+        differ = [
+            f"{name}.{key}" for name, key in shaping if mine[name].get(key) != theirs[name].get(key)
+        ]
+        whole = [name for name in ("experts", "features") if mine[name] != theirs[name]]
+        return differ + whole
 
     def digest(self) -> str:
         """Sixteen hex digits that name this configuration."""
@@ -265,12 +337,18 @@ class Config:
 
 
 def preset(name: str) -> Config:
-    """``default``: what the benchmark chose. ``paper``: as printed, and frozen: golden traces
-    pin every value of it, so it is spelled out and does not follow the defaults."""
+    """``default``: what the benchmark chose. ``light``: for many streams, without the graph.
+    ``paper``: as printed, and frozen: golden traces pin every value of it, so it is spelled out and
+    does not follow the defaults."""
     if name == "default":
         return Config()
+    if name == "light":
+        return Config(experts=("naive", "linear", "linear_fast", "recent"))
     if name == "paper":
         return Config(
+            experts=("naive", "paper"),
+            combination=CombinationConfig(decides="paper"),
+            columns=ColumnsConfig(strict=True, missing=()),
             copula=CopulaConfig(window=200, ridge=1e-3, gamma_floor=None, max_columns=512),
             graph=GraphConfig(unverified=200, verified=100, percentile=2.0, refresh_steps=1),
             softlabels=SoftLabelsConfig(
@@ -297,29 +375,32 @@ def preset(name: str) -> Config:
                 expire_steps=10_000,
                 expire_ms=None,
                 pending_max=100_000,
+                pending_bytes_max=2**40,
+                expired="drop",
                 early_max=1_000,
                 early_steps=10_000,
                 settled_max=10_000,
+                settled_ms=None,
                 corrected="first",
             ),
             ablate=AblateConfig(),
         )
-    raise ConfigError(f"preset must be default or paper, not {name!r}")
+    raise ConfigError(f"preset must be default, light or paper, not {name!r}")
 
 
-Room = TypeVar("Room")
+Section = TypeVar("Section")
 
 
-def _read_room(room: str, start: Room, values: object) -> Room:
+def _read_section(section: str, start: Section, values: object) -> Section:
     """Replace the keys given in `values`, each checked against the type of its field."""
     if not isinstance(values, Mapping):
-        raise ConfigError(f"{room} must be a section, not {values!r}")
+        raise ConfigError(f"{section} must be a section, not {values!r}")
     hints = get_type_hints(type(start))
     read: dict[str, Any] = {}
     for key, value in values.items():
         if key not in hints:
-            raise ConfigError(f"{room}.{key} is not a setting; there are: {', '.join(hints)}")
-        read[key] = _typed(f"{room}.{key}", hints[key], value)
+            raise ConfigError(f"{section}.{key} is not a setting; there are: {', '.join(hints)}")
+        read[key] = _typed(f"{section}.{key}", hints[key], value)
     known = {item.name: getattr(start, item.name) for item in fields(start)}  # type: ignore[arg-type]
     return type(start)(**{**known, **read})
 
@@ -331,7 +412,7 @@ def _typed(key: str, hint: Any, value: object) -> Any:
         return None
     kinds = tuple(option for option in options if option is not type(None)) or (hint,)
     if any(isinstance(option, str) for option in kinds):
-        if value in kinds:
+        if value in kinds and type(value) in map(type, kinds):
             return value
         raise ConfigError(f"{key} must be one of {', '.join(map(str, kinds))}, not {value!r}")
     if hint is bool:
@@ -342,6 +423,8 @@ def _typed(key: str, hint: Any, value: object) -> Any:
         if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
             return tuple(value)
         raise ConfigError(f"{key} must be a list of strings, not {value!r}")
+    if kinds == (str,) and isinstance(value, str):
+        return value
     if int in kinds and isinstance(value, int) and not isinstance(value, bool):
         return value
     if float in kinds and isinstance(value, int | float) and not isinstance(value, bool):
@@ -349,9 +432,9 @@ def _typed(key: str, hint: Any, value: object) -> Any:
             return float(value)
         raise ConfigError(f"{key} must be finite, not {value!r}")
     literal = get_args(kinds[0])
-    if literal and value in literal:
+    if literal and value in literal and type(value) in map(type, literal):
         return value
-    wanted = "one of " + ", ".join(literal) if literal else kinds[0].__name__
+    wanted = "one of " + ", ".join(map(str, literal)) if literal else kinds[0].__name__
     raise ConfigError(f"{key} must be {wanted}, not {value!r}")
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from dtgol_core.compiled import compiled
 from dtgol_core.config import CopulaConfig
+from dtgol_core.state import require_shape
 from dtgol_core.types import FloatArray
 
 
@@ -27,9 +28,9 @@ class Copula:
     Notes
     -----
     ``S = (1−ε)Σ + εI``, ``J = S_oo⁻¹ S_om``; imputation ``z_m = Jᵀ z_o``; the expected outer
-    product ``E = z zᵀ + C`` moves ``Σ ← corr((1−γ)Σ + γE)``, ``γ = max(1/(t+1), floor)`` (R6).
-    Letters: Σ correlation, S ridged correlation, o/m observed/missing columns, J regression of
-    missing on observed, v spread. Cost per record: O(o³ + o²m + om² + d²).
+    product ``E = z zᵀ + C`` moves ``Σ ← corr((1−γ)Σ + γE)``, ``γ = max(1/(t+1), floor)``: with the
+    floor Σ follows drift. Letters: Σ correlation, S ridged correlation, o/m observed/missing
+    columns, J regression of missing on observed, v spread. Cost per record: O(o³ + o²m + om² + d²).
 
     References
     ----------
@@ -67,9 +68,10 @@ class Copula:
         return {"correlation": self.correlation.copy()}
 
     @staticmethod
-    def restore(config: CopulaConfig, snapshot: dict[str, Any]) -> "Copula":
-        """The copula that `snapshot` described."""
+    def restore(config: CopulaConfig, snapshot: dict[str, Any], columns: int) -> "Copula":
+        """The copula that `snapshot` described, over so many columns."""
         copula = Copula(config)
+        require_shape("correlation", snapshot["correlation"], (columns, columns))
         copula.correlation = snapshot["correlation"].copy()
         return copula
 

@@ -1,54 +1,137 @@
-"""Delay table: who waits for a label, whose label is due, who has expired.
+"""Delay table: which instances wait for a label, whose label is due, which have expired.
 
 In: instances as they arrive, labels as they arrive, in any order. Out: what became of each label,
-and which instances are due. An instance keeps the vectors and the persistent predictions of its
-arrival; what is learnt later is exactly what was predicted from. Everything is bounded.
+and which instances are due. An instance keeps the vectors of its arrival and the numbers that the
+experts want back with its label, so what is learnt later is exactly what was predicted from.
+Everything is bounded.
 
 Instances lie in blocks of 256 steps. A full block is never written again, so a snapshot store
 that has it can skip it; a block goes when the last of its instances has been settled.
 """
 
 import heapq
-from collections import OrderedDict, deque
-from dataclasses import dataclass
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dtgol_core.config import DelayConfig
-from dtgol_core.state import pack_ids, unpack_ids
-from dtgol_core.types import FloatArray, LabelOutcome
+from dtgol_core.ids import IdMemory, id_hash
+from dtgol_core.state import ENTRY_BYTES, SnapshotError, pack_ids, subsection, unpack_ids
+from dtgol_core.types import LabelOutcome, Vectors
 
 BLOCK_STEPS = 256
-EXPIRED = 2
-"""Remembered in place of a label for an instance that left unanswered."""
+EXPIRE_STEP_MAX = 64
+"""Instances that expire at one step; the others follow at the next ones. A clock that jumps must
+not make one record cost as much as a whole table."""
+EXPIRY_SETTINGS = ("expire_steps", "expire_ms", "pending_max", "pending_bytes_max")
+"""The bounds by which an instance may leave without a label."""
+# What the id memory keeps: 0 and 1 a label that was learnt, then the same for a default label that
+# was learnt at expiry, then one number for each setting by which an instance expired unlearnt.
+_DEFAULTED = 2
+_EXPIRED = 4
+_ERASED = _EXPIRED + len(EXPIRY_SETTINGS)
+_ID_BYTES = 160
+"""What a waiting id takes besides its own text: entries in dicts and sets, by measurement."""
 _NO_TIME = np.iinfo(np.int64).min
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
-    """An instance that waits: what was computed and said when it arrived."""
+class PendingInstance(NamedTuple):
+    """An instance that waits for its label, as it was on arrival.
+
+    What each of the ``numbers`` means is up to the caller.
+    """
 
     id: str
     step: int
-    latent: FloatArray
-    original: FloatArray
-    latent_said: float
-    original_said: float
+    vectors: Vectors
+    numbers: Sequence[float]
     event_time_ms: int | None
 
 
-class Block:
-    """The instances of 256 consecutive steps; rows are written once."""
+class Departure(NamedTuple):
+    """An instance that leaves before a label is due, and the setting that made it leave.
 
-    def __init__(self, columns: int) -> None:
+    ``label`` is what is to be learnt all the same: a label that was queued, or the default one
+    (``defaulted``). None: it is forgotten.
+    """
+
+    instance: PendingInstance
+    setting: str
+    label: int | None
+    defaulted: bool
+
+
+class Block:
+    """The instances of 256 consecutive steps; rows are written once.
+
+    Attributes
+    ----------
+    vectors : (256, 2, columns), latent and original
+    scaled : (256, scales, columns), float32, the further scales that are kept
+    numbers : (256, numbers)
+    """
+
+    ARRAYS = ("vectors", "scaled", "numbers", "times", "id_text", "id_lengths")
+
+    def __init__(self, columns: int, numbers: int, scales: tuple[str, ...]) -> None:
+        self._scales = scales
         self.ids: list[str] = []
-        self.latent = np.zeros((BLOCK_STEPS, columns))
-        self.original = np.zeros((BLOCK_STEPS, columns))
-        self.said = np.zeros((BLOCK_STEPS, 2))
+        self.vectors = np.zeros((BLOCK_STEPS, 2, columns))
+        self.scaled = np.zeros((BLOCK_STEPS, len(scales), columns), dtype=np.float32)
+        self.numbers = np.zeros((BLOCK_STEPS, numbers))
         self.times = np.full(BLOCK_STEPS, _NO_TIME, dtype=np.int64)
         self.waiting: set[int] = set()
+        self.id_bytes = 0
         self._full: dict[str, Any] | None = None
+
+    def write(self, row: int, instance: PendingInstance) -> None:
+        """Write the next row; the block widens with the feature space while it is open."""
+        missing = len(instance.vectors.latent) - self.vectors.shape[2]
+        if missing:
+            wider = ((0, 0), (0, 0), (0, missing))
+            self.vectors, self.scaled = np.pad(self.vectors, wider), np.pad(self.scaled, wider)
+        self.add_id(instance.id)
+        self.vectors[row] = instance.vectors[:2]
+        for place, scale in enumerate(self._scales):
+            self.scaled[row, place] = getattr(instance.vectors, scale)
+        self.numbers[row] = instance.numbers
+        self.times[row] = _NO_TIME if instance.event_time_ms is None else instance.event_time_ms
+        self.waiting.add(row)
+
+    def add_id(self, id: str) -> None:
+        """The id of the next row."""
+        self.ids.append(id)
+        self.id_bytes += _id_bytes(id)
+
+    def erase(self, row: int) -> None:
+        """Blank a row. The block is another one for a store then."""
+        self.id_bytes -= len(self.ids[row].encode("utf-8", "surrogatepass"))
+        self.ids[row] = ""
+        self._full = None
+        for name in self.ARRAYS:
+            array = getattr(self, name, None)
+            if array is not None and name != "times":
+                fresh = array.copy()
+                fresh[row] = 0
+                setattr(self, name, fresh)
+        self.times = self.times.copy()
+        self.times[row] = _NO_TIME
+
+    @property
+    def bytes(self) -> int:
+        """What it takes in memory."""
+        arrays = (self.vectors, self.scaled, self.numbers, self.times)
+        return sum(array.nbytes for array in arrays) + self.id_bytes
+
+    def read(self, row: int, step: int) -> PendingInstance:
+        """The instance in a row."""
+        scaled = dict(zip(self._scales, self.scaled[row], strict=True))
+        vectors, numbers = Vectors(*self.vectors[row], **scaled), self.numbers[row].tolist()
+        time = int(self.times[row])
+        known = None if time == _NO_TIME else time
+        return PendingInstance(self.ids[row], step, vectors, numbers, known)
 
     def snapshot(self) -> dict[str, Any]:
         """The rows that are written. A full block is never written again: its arrays are shared."""
@@ -56,31 +139,31 @@ class Block:
             return self._full
         rows = len(self.ids)
         text, lengths = pack_ids(self.ids)
-        arrays = {
-            "latent": self.latent,
-            "original": self.original,
-            "said": self.said,
-            "times": self.times,
-        }
+        written = (self.vectors, self.scaled, self.numbers, self.times)
         if rows == BLOCK_STEPS:
-            self._full = _shared({**arrays, "id_text": text, "id_lengths": lengths})
+            self._full = _shared(dict(zip(self.ARRAYS, (*written, text, lengths), strict=True)))
             return self._full
-        parts = {name: array[:rows].copy() for name, array in arrays.items()}
-        return {**parts, "id_text": text, "id_lengths": lengths}
+        copies = (array[:rows].copy() for array in written)
+        return dict(zip(self.ARRAYS, (*copies, text, lengths), strict=True))
 
-    def write(self, row: int, ticket: Ticket) -> None:
-        """Write the next row; the block widens with the feature space while it is open."""
-        missing = len(ticket.latent) - self.latent.shape[1]
-        if missing:
-            fresh = np.zeros((BLOCK_STEPS, missing))
-            self.latent = np.concatenate([self.latent, fresh], axis=1)
-            self.original = np.concatenate([self.original, fresh], axis=1)
-        self.ids.append(ticket.id)
-        self.latent[row] = ticket.latent
-        self.original[row] = ticket.original
-        self.said[row] = ticket.latent_said, ticket.original_said
-        self.times[row] = _NO_TIME if ticket.event_time_ms is None else ticket.event_time_ms
-        self.waiting.add(row)
+    @staticmethod
+    def restore(
+        snapshot: dict[str, Any], columns: int, numbers: int, scales: tuple[str, ...]
+    ) -> "Block":
+        """The block that `snapshot` described, of a stream that has so many columns by now."""
+        ids = unpack_ids(snapshot["id_text"], snapshot["id_lengths"])
+        rows, spaces, width = snapshot["vectors"].shape
+        scaled = (rows, len(scales), width)
+        if (spaces, rows) != (2, len(ids)) or snapshot["scaled"].shape != scaled or width > columns:
+            raise SnapshotError("the snapshot does not fit together: vectors of the delay table")
+        if snapshot["numbers"].shape != (rows, numbers):
+            raise SnapshotError("the snapshot does not fit together: numbers of the delay table")
+        block = Block(width, numbers, scales)
+        block.ids = ids
+        block.id_bytes = sum(map(_id_bytes, ids))
+        for name in ("vectors", "scaled", "numbers", "times"):
+            getattr(block, name)[:rows] = snapshot[name]
+        return block
 
 
 class DelayTable:
@@ -90,17 +173,31 @@ class DelayTable:
     ----------
     config
         `release` and `steps`: when a label is due; `expire_steps`, `expire_ms`, `pending_max`,
-        `early_max`, `early_steps`, `settled_max`: bounds; `corrected`: which of two values counts.
+        `pending_bytes_max`, `early_max`, `early_steps`, `settled_max`, `settled_ms`: bounds;
+        `expired`: what is learnt of an instance that reaches one; `corrected`: which of two values
+        counts.
+    numbers
+        How many floats are kept with each instance, besides its vectors.
+    scales
+        Names of the further fields of `Vectors`, besides latent and original, that are kept.
 
     Notes
     -----
     Cost: O(1) per call, O(log n) per label with ``release = "step"`` and per instance with
-    ``expire_ms``. Memory: at most ``pending_max`` instances; a block of 256 stays as long as one of
-    its instances waits.
+    ``expire_ms``. Memory: at most ``pending_max`` instances and, beyond the newest block,
+    ``pending_bytes_max`` bytes; a block of 256 stays as long as one of its instances waits. At most
+    `EXPIRE_STEP_MAX` instances leave at once, so a bound may be exceeded for some steps.
+
+    Attributes
+    ----------
+    clock_ms
+        The clock of the stream, kept up to date by the caller: ids are remembered by it.
     """
 
-    def __init__(self, config: DelayConfig) -> None:
+    def __init__(self, config: DelayConfig, numbers: int, scales: tuple[str, ...] = ()) -> None:
         self._config = config
+        self._numbers = numbers
+        self._scales = scales
         self._blocks: dict[int, Block] = {}
         self._steps: dict[str, int] = {}
         self._oldest = 1
@@ -108,50 +205,71 @@ class DelayTable:
         self._queue: list[int] = []
         self._by_time: list[tuple[int, int]] = []
         self._early: OrderedDict[str, tuple[int, int]] = OrderedDict()
-        self._settled: dict[str, int] = {}
-        self._settled_order: deque[str] = deque()
-        self._settled_ever = 0
-        self._packed: dict[int, dict[str, Any]] = {}
+        self._bytes = 0
+        self.settled = IdMemory(config.settled_max, config.settled_ms)
+        self.clock_ms: int | None = None
 
     def __len__(self) -> int:
         return len(self._steps)
 
     @property
-    def held(self) -> int:
+    def state_bytes(self) -> int:
+        """Memory of all of it, about; the same after a restore. O(1)."""
+        entries = len(self._labels) + len(self._queue) + len(self._early)
+        return self._bytes + ENTRY_BYTES * entries + self.settled.state_bytes
+
+    @property
+    def early_labels(self) -> int:
         """Labels that arrived before their features."""
         return len(self._early)
 
     def knows(self, id: str) -> bool:
         """Whether features of this id were answered before, as far as is remembered."""
-        return id in self._steps or id in self._settled
+        return id in self._steps or self.settled.find(id) is not None
 
-    def open(self, ticket: Ticket) -> list[tuple[str, int]]:
-        """Let an instance wait. Returns (id, step) of those that expire as the table is full."""
-        number, row = divmod(ticket.step, BLOCK_STEPS)
+    def expired_by(self, id: str) -> str | None:
+        """The setting by which an id left without a label; None for any other id."""
+        settled = self.settled.find(id)
+        if settled is None or not _EXPIRED <= settled.outcome < _ERASED:
+            return None
+        return EXPIRY_SETTINGS[settled.outcome - _EXPIRED]
+
+    def open(self, instance: PendingInstance) -> list[Departure]:
+        """Let an instance wait. Returns those that leave because the table is full."""
+        number, row = divmod(instance.step, BLOCK_STEPS)
         block = self._blocks.get(number)
         if block is None:
-            block = self._blocks[number] = Block(len(ticket.latent))
+            columns = len(instance.vectors.latent)
+            block = self._blocks[number] = Block(columns, self._numbers, self._scales)
+            self._bytes += block.bytes
+        before = block.bytes
         while len(block.ids) < row:  # only step 0 of block 0, which does not exist
-            block.ids.append("")
-        block.write(row, ticket)
+            block.add_id("")
+        block.write(row, instance)
+        self._bytes += block.bytes - before
         if not self._steps:
-            self._oldest = ticket.step
-        self._steps[ticket.id] = ticket.step
-        if self._config.expire_ms is not None and ticket.event_time_ms is not None:
-            heapq.heappush(self._by_time, (ticket.event_time_ms, ticket.step))
+            self._oldest = instance.step
+        self._steps[instance.id] = instance.step
+        if self._config.expire_ms is not None and instance.event_time_ms is not None:
+            heapq.heappush(self._by_time, (instance.event_time_ms, instance.step))
             if len(self._by_time) > 2 * len(self._steps) + BLOCK_STEPS:
                 self._by_time = [entry for entry in self._by_time if self._waits(entry[1])]
                 heapq.heapify(self._by_time)
-        early = self._early.pop(ticket.id, None)
+        early = self._early.pop(instance.id, None)
         if early is not None:
-            self._enqueue(ticket.step, early[0])
-        expired = []
-        while len(self._steps) > self._config.pending_max:
+            self._enqueue(instance.step, early[0])
+        left: list[Departure] = []
+        while len(left) < EXPIRE_STEP_MAX:
             oldest = self._oldest_waiting()
-            expired.append((self._expire(oldest), oldest))
-        return expired
+            if len(self._steps) > self._config.pending_max:
+                left.append(self._leave(oldest, "pending_max"))
+            elif self._bytes > self._config.pending_bytes_max and oldest // BLOCK_STEPS < number:
+                left.append(self._leave(oldest, "pending_bytes_max"))
+            else:
+                break
+        return left
 
-    def file(self, id: str, label: int, step: int) -> tuple[LabelOutcome, list[str]]:
+    def add_label(self, id: str, label: int, step: int) -> tuple[LabelOutcome, list[str]]:
         """Take in a label. Returns what became of it, and ids of held labels given up for it."""
         waiting = self._steps.get(id)
         if waiting is not None:
@@ -159,55 +277,81 @@ class DelayTable:
             if known is None:
                 self._enqueue(waiting, label)
                 return LabelOutcome.QUEUED, []
-            if known == label or self._config.corrected == "first":
-                return _again(known, label), []
-            self._labels[waiting] = label
-            return LabelOutcome.CORRECTED_REPLACED, []
-        settled = self._settled.get(id)
+            outcome = self._again(known, label)
+            if outcome is LabelOutcome.CORRECTED_REPLACED:
+                self._labels[waiting] = label
+            return outcome, []
+        settled = self.settled.find(id)
         if settled is not None:
-            return (LabelOutcome.LATE if settled == EXPIRED else _again(settled, label)), []
+            return self._again_settled(id, *settled, label), []
         early = self._early.get(id)
         if early is not None:
-            if early[0] == label or self._config.corrected == "first":
-                return _again(early[0], label), []
-            self._early[id] = (label, early[1])
-            return LabelOutcome.CORRECTED_REPLACED, []
+            outcome = self._again(early[0], label)
+            if outcome is LabelOutcome.CORRECTED_REPLACED:
+                self._early[id] = (label, early[1])
+            return outcome, []
         self._early[id] = (label, step)
         orphans = []
         while len(self._early) > self._config.early_max:
             orphans.append(self._early.popitem(last=False)[0])
         return LabelOutcome.EARLY, orphans
 
-    def settle_due(self, step: int) -> list[tuple[Ticket, int]]:
+    def _again(self, known: int, label: int) -> LabelOutcome:
+        if known == label:
+            return LabelOutcome.REPEATED
+        first = self._config.corrected == "first"
+        return LabelOutcome.CORRECTED_IGNORED if first else LabelOutcome.CORRECTED_REPLACED
+
+    def settle_due(self, step: int) -> list[tuple[PendingInstance, int]]:
         """Take out the instances whose labels are due at `step`, in order of their steps."""
         due = []
         lag = self._config.steps if self._config.release == "step" else 0
         while self._queue and self._queue[0] + lag <= step:
             ready = heapq.heappop(self._queue)
-            ticket = self._take(ready)
+            instance = self._take(ready).read(ready % BLOCK_STEPS, ready)
             label = self._labels.pop(ready)
-            self._remember(ticket.id, label)
-            due.append((ticket, label))
+            self._remember(instance, label)
+            due.append((instance, label))
         return due
 
-    def expire(self, step: int, clock_ms: int | None) -> list[tuple[str, int]]:
-        """Take out (id, step) of instances that have waited too long, in order of their steps."""
-        expired = []
-        while self._steps:
+    def oldest(self, steps: range, most: int) -> tuple[list[PendingInstance], int]:
+        """The oldest instances of these steps that wait, and the step after the last one looked at.
+
+        So many at most. Nothing changes.
+        """
+        found: list[PendingInstance] = []
+        for number, block in self._blocks.items():
+            if (number + 1) * BLOCK_STEPS <= steps.start:
+                continue
+            for row in sorted(block.waiting):
+                step = number * BLOCK_STEPS + row
+                if step in steps:
+                    found.append(block.read(row, step))
+                    if len(found) == most:
+                        return found, step + 1
+        return found, steps.stop
+
+    def expire(self, step: int, clock_ms: int | None) -> list[Departure]:
+        """Take out instances that have waited too long, in order of their steps."""
+        left: list[Departure] = []
+        steps, ms = self._config.expire_steps, self._config.expire_ms
+        while steps is not None and self._steps and len(left) < EXPIRE_STEP_MAX:
             oldest = self._oldest_waiting()
-            if oldest + self._config.expire_steps >= step:
+            if oldest + steps >= step:
                 break
-            expired.append((self._expire(oldest), oldest))
-        if self._config.expire_ms is not None and clock_ms is not None:
-            late = []
-            while self._by_time and self._by_time[0][0] + self._config.expire_ms < clock_ms:
+            left.append(self._leave(oldest, "expire_steps"))
+        if ms is not None and clock_ms is not None:
+            late: list[int] = []
+            while self._by_time and self._by_time[0][0] + ms < clock_ms:
+                if len(left) + len(late) >= EXPIRE_STEP_MAX:
+                    break
                 _, old = heapq.heappop(self._by_time)
                 if self._waits(old) and old not in self._labels:
                     late.append(old)
-            expired += [(self._expire(old), old) for old in sorted(late)]
-        return expired
+            left += [self._leave(old, "expire_ms") for old in sorted(late)]
+        return left
 
-    def give_up(self, step: int) -> list[str]:
+    def expire_early(self, step: int) -> list[str]:
         """Ids of labels held for too long without their features."""
         orphans = []
         while self._early:
@@ -218,9 +362,35 @@ class DelayTable:
             orphans.append(id)
         return orphans
 
-    def drop_held(self) -> str:
+    def drop_oldest_early(self) -> str:
         """Give up the label that was held longest; its id."""
         return self._early.popitem(last=False)[0]
+
+    def erase(self, hash: int) -> list[tuple[str, int]]:
+        """Remove all that is kept under the id with this hash; only the hash is remembered.
+
+        Returns the id as (id, step) for every instance of it that was found here, with the step 0
+        for a held label.
+        """
+        found = []
+        for id in [id for id in self._early if id_hash(id) == hash]:
+            del self._early[id]
+            found.append((id, 0))
+        for number, block in list(self._blocks.items()):
+            for row in [row for row, id in enumerate(block.ids) if id and id_hash(id) == hash]:
+                id, step = block.ids[row], number * BLOCK_STEPS + row
+                if row in block.waiting:
+                    self._take(step)
+                    if self._labels.pop(step, None) is not None:
+                        self._queue.remove(step)
+                        heapq.heapify(self._queue)
+                self.settled.remember(id, _ERASED, step, self.clock_ms)
+                before = block.bytes
+                block.erase(row)
+                if number in self._blocks:  # else it went with its last instance
+                    self._bytes += block.bytes - before
+                found.append((id, step))
+        return found
 
     def _enqueue(self, step: int, label: int) -> None:
         self._labels[step] = label
@@ -236,45 +406,55 @@ class DelayTable:
             self._oldest += BLOCK_STEPS - self._oldest % BLOCK_STEPS if skip else 1
         return self._oldest
 
-    def _take(self, step: int) -> Ticket:
-        """Take an instance out; its block goes when it is full and nobody waits in it."""
+    def _take(self, step: int) -> Block:
+        """Take an instance out; its block goes when it is full and no instance waits in it."""
         number, row = divmod(step, BLOCK_STEPS)
         block = self._blocks[number]
         block.waiting.remove(row)
         del self._steps[block.ids[row]]
         if len(block.ids) == BLOCK_STEPS and not block.waiting:
             del self._blocks[number]
-        time = int(block.times[row])
-        return Ticket(
-            id=block.ids[row],
-            step=step,
-            latent=block.latent[row],
-            original=block.original[row],
-            latent_said=float(block.said[row, 0]),
-            original_said=float(block.said[row, 1]),
-            event_time_ms=None if time == _NO_TIME else time,
-        )
+            self._bytes -= block.bytes
+        return block
 
-    def _expire(self, step: int) -> str:
-        ticket = self._take(step)
-        self._remember(ticket.id, EXPIRED)
-        return ticket.id
+    def _leave(self, step: int, setting: str) -> Departure:
+        """Take out an instance by a setting, and decide what is learnt of it."""
+        instance = self._take(step).read(step % BLOCK_STEPS, step)
+        label = self._labels.pop(step, None)
+        if label is not None:
+            self._queue.remove(step)
+            heapq.heapify(self._queue)
+            self._remember(instance, label)
+            return Departure(instance, setting, label, defaulted=False)
+        if self._config.expired != "drop":
+            self._remember(instance, _DEFAULTED + self._config.expired)
+            return Departure(instance, setting, self._config.expired, defaulted=True)
+        self._remember(instance, _EXPIRED + EXPIRY_SETTINGS.index(setting))
+        return Departure(instance, setting, None, defaulted=False)
 
-    def _remember(self, id: str, label: int) -> None:
-        self._settled[id] = label
-        self._settled_order.append(id)
-        self._settled_ever += 1
-        while len(self._settled_order) > self._config.settled_max:
-            del self._settled[self._settled_order.popleft()]
+    def _again_settled(self, id: str, outcome: int, step: int, label: int) -> LabelOutcome:
+        """A label of an instance that has left; from here on the newest value is remembered."""
+        if outcome == _ERASED:
+            return LabelOutcome.ERASED
+        if outcome >= _EXPIRED:
+            return LabelOutcome.LATE
+        known, defaulted = outcome % _DEFAULTED, outcome >= _DEFAULTED
+        if known == label and not defaulted:
+            return LabelOutcome.REPEATED
+        if known != label and not defaulted and self._config.corrected == "first":
+            return LabelOutcome.CORRECTED_IGNORED
+        self.settled.remember(id, label, step, self.clock_ms)
+        return LabelOutcome.CONFIRMED if known == label else LabelOutcome.CORRECTION_TOO_LATE
+
+    def _remember(self, instance: PendingInstance, outcome: int) -> None:
+        self.settled.remember(instance.id, outcome, instance.step, self.clock_ms)
 
     def snapshot(self) -> dict[str, Any]:
-        """Blocks, and what changes: who waits, queued labels, held labels, settled ids."""
+        """Blocks, and what changes: waiting steps, queued labels, held labels, settled ids."""
         arrays: dict[str, Any] = {}
         for number, block in self._blocks.items():
             arrays |= {f"block/{number}/{name}": each for name, each in block.snapshot().items()}
-        for number, chunk in self._settled_chunks().items():
-            arrays |= {f"settled/{number}/{name}": each for name, each in chunk.items()}
-        first = self._settled_ever - len(self._settled_order)
+        arrays |= {f"settled/{name}": each for name, each in self.settled.snapshot().items()}
         text, lengths = pack_ids(list(self._early))
         queued = sorted(self._labels)
         return arrays | {
@@ -286,45 +466,29 @@ class DelayTable:
             "early_label": np.array([label for label, _ in self._early.values()], dtype=np.int8),
             "early_step": np.array([step for _, step in self._early.values()], dtype=np.int64),
             "blocks": sorted(self._blocks),
-            "settled_ever": self._settled_ever,
-            "settled_first": first,
         }
 
-    def _settled_chunks(self) -> dict[int, dict[str, Any]]:
-        """Settled ids, 256 at a time; a full chunk is packed once and shared after that."""
-        order = list(self._settled_order)
-        first = self._settled_ever - len(order)
-        chunks, full = {}, {}
-        for start in range(first - first % BLOCK_STEPS, self._settled_ever, BLOCK_STEPS):
-            number = start // BLOCK_STEPS
-            ids = order[max(start - first, 0) : start - first + BLOCK_STEPS]
-            whole = len(ids) == BLOCK_STEPS
-            chunk = self._packed.get(number) if whole else None
-            if chunk is None:
-                text, lengths = pack_ids(ids)
-                labels = np.array([self._settled[id] for id in ids], dtype=np.int8)
-                chunk = {"id_text": text, "id_lengths": lengths, "label": labels}
-            chunks[number] = chunk
-            if whole:
-                full[number] = _shared(chunk)
-        self._packed = full
-        return chunks
+    def immutable_parts(self) -> list[str]:
+        """Prefixes of the arrays of a snapshot that will not change any more: full blocks."""
+        full = [number for number, block in self._blocks.items() if len(block.ids) == BLOCK_STEPS]
+        return sorted(
+            [f"block/{number}/" for number in full]
+            + [f"settled/{part}" for part in self.settled.immutable_parts()]
+        )
 
     @staticmethod
-    def restore(config: DelayConfig, snapshot: dict[str, Any]) -> "DelayTable":
-        """The table that `snapshot` described."""
-        table = DelayTable(config)
+    def restore(
+        config: DelayConfig,
+        snapshot: dict[str, Any],
+        numbers: int,
+        columns: int,
+        scales: tuple[str, ...] = (),
+    ) -> "DelayTable":
+        """The table that `snapshot` described, of a stream that has so many columns."""
+        table = DelayTable(config, numbers, scales)
         for number in snapshot["blocks"]:
-            part = f"block/{number}"
-            latent = snapshot[f"{part}/latent"]
-            block = Block(latent.shape[1])
-            block.ids = unpack_ids(snapshot[f"{part}/id_text"], snapshot[f"{part}/id_lengths"])
-            rows = len(block.ids)
-            block.latent[:rows] = latent
-            block.original[:rows] = snapshot[f"{part}/original"]
-            block.said[:rows] = snapshot[f"{part}/said"]
-            block.times[:rows] = snapshot[f"{part}/times"]
-            table._blocks[number] = block
+            arrays = {name: snapshot[f"block/{number}/{name}"] for name in Block.ARRAYS}
+            table._blocks[number] = Block.restore(arrays, columns, numbers, scales)
         waiting = snapshot["waiting"].tolist()
         for step in waiting:
             number, row = divmod(step, BLOCK_STEPS)
@@ -340,25 +504,18 @@ class DelayTable:
         early = unpack_ids(snapshot["early_text"], snapshot["early_lengths"])
         held = zip(snapshot["early_label"].tolist(), snapshot["early_step"].tolist(), strict=True)
         table._early = OrderedDict(zip(early, held, strict=True))
-        table._settled_ever = snapshot["settled_ever"]
-        first = snapshot["settled_first"] // BLOCK_STEPS
-        last = (table._settled_ever - 1) // BLOCK_STEPS
-        if snapshot["settled_first"] < table._settled_ever:
-            for number in range(first, last + 1):
-                part = f"settled/{number}"
-                ids = unpack_ids(snapshot[f"{part}/id_text"], snapshot[f"{part}/id_lengths"])
-                table._settled_order.extend(ids)
-                labels = snapshot[f"{part}/label"].tolist()
-                table._settled.update(zip(ids, labels, strict=True))
+        table._bytes = sum(block.bytes for block in table._blocks.values())
+        settled = subsection(snapshot, "settled")
+        table.settled = IdMemory.restore(config.settled_max, config.settled_ms, settled)
         return table
 
 
 def _shared(arrays: dict[str, Any]) -> dict[str, Any]:
-    """Arrays that state and snapshots have together: nobody may write to them any more."""
+    """Arrays that state and snapshots have in common: they become read-only."""
     for array in arrays.values():
         array.flags.writeable = False
     return arrays
 
 
-def _again(known: int, label: int) -> LabelOutcome:
-    return LabelOutcome.REPEATED if known == label else LabelOutcome.CORRECTED_IGNORED
+def _id_bytes(id: str) -> int:
+    return len(id.encode("utf-8", "surrogatepass")) + _ID_BYTES

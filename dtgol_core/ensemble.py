@@ -23,11 +23,13 @@ class Ensemble:
     config
         `beta`, the weight of the persistent track within a space; `horizon`, the T of the rate
         (none: the number of labels learnt so far).
+    latent_only
+        True: the weight of the latent space is 1 (ablation).
 
     Notes
     -----
-    ``α = softmax(−μR)`` with ``μ = sqrt(2 ln 2 / T)``, ½ before the first label (reading R15).
-    Cost: O(1).
+    ``α = softmax(−μR)`` with ``μ = sqrt(2 ln 2 / T)``, ½ before the first label. T as the labels so
+    far needs no guess of the length of the stream. Cost: O(1).
 
     >>> ensemble = Ensemble(EnsembleConfig())
     >>> ensemble.reweigh(latent=0.9, original=0.6, label=1)
@@ -35,17 +37,20 @@ class Ensemble:
     0.617
     """
 
-    def __init__(self, config: EnsembleConfig) -> None:
+    def __init__(self, config: EnsembleConfig, latent_only: bool = False) -> None:
         self._config = config
+        self._latent_only = latent_only
         self.latent_risk = 0.0
         self.original_risk = 0.0
         self.labels_learnt = 0
 
     def latent_weight(self) -> float:
         """α, the weight of the latent space."""
-        horizon = self._config.horizon or self.labels_learnt
+        if self._latent_only:
+            return 1.0
         if not self.labels_learnt:
             return 0.5
+        horizon = self._config.horizon or self.labels_learnt
         x = math.sqrt(2.0 * math.log(2.0) / horizon) * (self.original_risk - self.latent_risk)
         # beyond 700 the exponential overflows and the weight is 0 or 1 to the last bit anyway
         return 1.0 / (1.0 + math.exp(-min(max(x, -700.0), 700.0)))
@@ -56,7 +61,7 @@ class Ensemble:
         return persistent + (1.0 - self._config.beta) * (transient - persistent)
 
     def reweigh(self, latent: float, original: float, label: int) -> None:
-        """Add the losses of what both spaces said on arrival."""
+        """Add the losses of the answers that both spaces gave on arrival."""
         self.latent_risk += log_loss(latent, label)
         self.original_risk += log_loss(original, label)
         self.labels_learnt += 1
@@ -70,9 +75,11 @@ class Ensemble:
         }
 
     @staticmethod
-    def restore(config: EnsembleConfig, snapshot: dict[str, Any]) -> "Ensemble":
+    def restore(
+        config: EnsembleConfig, snapshot: dict[str, Any], latent_only: bool = False
+    ) -> "Ensemble":
         """The ensemble that `snapshot` described."""
-        ensemble = Ensemble(config)
+        ensemble = Ensemble(config, latent_only)
         ensemble.latent_risk = snapshot["latent_risk"]
         ensemble.original_risk = snapshot["original_risk"]
         ensemble.labels_learnt = snapshot["labels_learnt"]

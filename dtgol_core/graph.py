@@ -6,7 +6,7 @@ nearest node of higher density. The parents form one tree whose root is the dens
 Kept between steps: all distances, all densities, the nodes in order of density, and the parents.
 A step changes few densities by much, so the order is repaired by insertion sort. Each exchange of
 two neighbours in that sort is exactly one pair whose order has flipped, and only such pairs can
-change who the nearest higher node is: the parents follow the exchanges, and a node looks at all
+change which higher node is nearest: the parents follow the exchanges, and a node looks at all
 others only when its parent has left or has fallen below it.
 """
 
@@ -38,9 +38,10 @@ class Graph:
     Notes
     -----
     Density ``ρ_i = Σ_{j≠i} exp(−d_ij²/d_c²)``. Equal densities: the older is higher; equal
-    distances: the older is nearer (reading R9). Between two refreshes ``d_c`` (cutoff) is kept and
-    densities change by single kernels (R10). Cost per step: O(n·d) for the new distances, O(n) for
-    densities and order, O(n) for each node that lost its parent; O(n²) at a refresh.
+    distances: the older is nearer, so that ties do not depend on the order of slots. Between two
+    refreshes ``d_c`` (cutoff) is kept and densities change by single kernels. Cost per step: O(n·d)
+    for the new distances, O(n) for densities and order, O(n) for each node that lost its parent;
+    O(n²) at a refresh.
 
     References
     ----------
@@ -62,7 +63,7 @@ class Graph:
     def insert(self, slot: int, latent: FloatArray, steps: IntArray) -> None:
         """Let a node in: its vector is in its slot of `latent`."""
         if len(steps) > len(self.density):
-            self._make_room(len(steps))
+            self._extend(len(steps))
         _measure(self.distance, self.order, self.size, slot, latent)
         if self.since >= 0:
             _add_kernels(self.distance, self.density, self.order, self.size, slot, self.cutoff)
@@ -111,7 +112,7 @@ class Graph:
         positive = distances[distances > 0.0]
         return float(positive.min()) if len(positive) else 1.0
 
-    def _make_room(self, slots: int) -> None:
+    def _extend(self, slots: int) -> None:
         old = len(self.density)
         distance = np.zeros((slots, slots))
         distance[:old, :old] = self.distance
@@ -135,13 +136,14 @@ class Graph:
     def restore(config: GraphConfig, snapshot: dict[str, Any], latent: FloatArray) -> "Graph":
         """The graph that `snapshot` described, over the vectors of the fine buffer."""
         graph = Graph(config)
-        slots = len(snapshot["density"])
-        if slots > len(latent) or not set(snapshot["order"].tolist()) <= set(range(slots)):
+        slots, parent = len(snapshot["density"]), snapshot["parent"]
+        named = {*snapshot["order"].tolist(), *parent[parent >= 0].tolist()}
+        if slots > len(latent) or not named <= set(range(slots)) or (parent < UNKNOWN).any():
             raise ValueError("the graph names slots that the fine buffer does not have")
         if slots:
-            graph._make_room(slots)
+            graph._extend(slots)
         graph.density[:] = snapshot["density"]
-        graph.parent[:] = snapshot["parent"]
+        graph.parent[:] = parent
         for slot in snapshot["order"].tolist():
             _measure(graph.distance, graph.order, graph.size, slot, latent)
             graph.order[graph.size] = slot
@@ -244,7 +246,8 @@ def _reorder(
     size: int,
     parent: IntArray,
 ) -> None:
-    """Insertion sort by falling density; parents follow the exchanges; then orphans look round."""
+    """Insertion sort by falling density; parents follow the exchanges; then nodes whose parent is
+    unknown search all denser ones."""
     for place in range(1, size):
         rising = order[place]
         height = np.rint(density[rising] * _DENSITY_UNITS)

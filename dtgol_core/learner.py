@@ -1,59 +1,79 @@
-"""The corridor: one record, one walk through all rooms.
+"""The learner of one stream: stages that encode a record, experts that answer it, one forecast.
 
-`observe` takes a record and says what it thinks; `learn` takes a label; `peek` looks without
-changing anything. A label only queues: it is learnt at the start of the next step at which it is
-due. The state depends on the order of these calls and on nothing else: no clock, no chance.
+`observe` takes a record and answers it; `learn` takes a label; `peek` answers without changing
+anything. A label only queues: it is learnt at the start of the next step at which it is due. The
+state depends on the order of these calls and on nothing else: no clock, no chance.
 """
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate, pairwise
 
 import numpy as np
 
-from dtgol_core.buffer import UNVERIFIED, FineBuffer
-from dtgol_core.columns import Columns, Reading
-from dtgol_core.config import Config
+from dtgol_core.columns import Columns, EncodedRecord
+from dtgol_core.combination import SECOND_PER_STEP, Combination, OneExpert
+from dtgol_core.config import Config, FeatureKind
 from dtgol_core.copula import Copula
-from dtgol_core.delay import DelayTable, Ticket
-from dtgol_core.ensemble import Ensemble
-from dtgol_core.graph import Graph
-from dtgol_core.losses import entropy
-from dtgol_core.marginals import Marginals
-from dtgol_core.softlabels import SoftLabels
+from dtgol_core.delay import DelayTable, Departure, PendingInstance
+from dtgol_core.experts import EXPERTS, Expert
+from dtgol_core.losses import entropy, log_odds
+from dtgol_core.marginals import Marginals, RunningScales
 from dtgol_core.state import (
-    DAMAGE,
+    CORRUPTION_ERRORS,
     Snapshot,
     SnapshotError,
     check_types,
     clone,
-    gather,
-    part,
-    whole,
+    combine,
+    held_bytes,
+    require_int,
+    section,
 )
-from dtgol_core.tracks import Tracks
-from dtgol_core.types import Contribution, FloatArray, Forecast, LabelReceipt, Record, Rejection
+from dtgol_core.types import (
+    Contribution,
+    ExpertAnswer,
+    FeatureValues,
+    Forecast,
+    Instance,
+    LabelOutcome,
+    LabelReceipt,
+    RejectedError,
+    Rejection,
+    Vectors,
+)
+
+REST = "(rest)"
+"""The last entry of `Forecast.why`, which is no feature."""
 
 
 class Learner:
-    """Dual-track geometric online learner of one stream.
+    """Online learner of one stream whose labels come late.
 
     Parameters
     ----------
     config
-        Settings of all rooms.
+        Settings of all stages and experts; the defaults if not given.
+    strict
+        For use as a library: a record that is refused raises `RejectedError`, and a cell of
+        another kind than its feature refuses its record (`columns.strict`).
+
+    Attributes
+    ----------
+    experts
+        By name, in the order of `Config.experts`. Each sees the same records and labels and none of
+        the others.
+    combination
+        Makes one p of their answers, and learns what each is worth.
 
     Notes
     -----
-    Cost per record: the sum of its rooms', a fraction of a millisecond at 16 columns and 500
-    nodes (``make bench``).
+    Cost per record: the sum of its stages' and experts', a fraction of a millisecond at 16 columns
+    and 500 nodes (``make bench``).
 
-    References
-    ----------
-    Wang, He, You and Wu, DT-GOL: Dual-Track Geometric Online Learning in Nonstationary Environment
-    with Label Delay. What differs from the paper is in docs/learner.md.
-
-    >>> learner = Learner(Config())
+    >>> learner = Learner()
     >>> learner.observe("a", {"temperature": 36.6, "ward": "B"}).p
     0.5
     >>> learner.learn("a", 1).outcome
@@ -62,261 +82,333 @@ class Learner:
     1
     """
 
-    def __init__(self, config: Config) -> None:
-        self.config = config
+    def __init__(self, config: Config | None = None, *, strict: bool = False) -> None:
+        config = config or Config()
+        if strict:
+            config = replace(config, columns=replace(config.columns, strict=True))
+        self.config, self._raises = config, strict
         self._settings = json.dumps(config.as_mapping())
+        known = {expert.name: expert for expert in EXPERTS}
+        self.experts: dict[str, Expert] = {name: known[name](config) for name in config.experts}
+        experts = self.experts.values()
+        used = {scale for expert in experts for scale in expert.scales}
+        self._scales = tuple(scale for scale in Vectors._fields if scale in used)
+        self._naive = config.experts.index("naive")
+        decides = config.combination.decides
+        self.combination: Combination | OneExpert = (
+            Combination(config.experts) if decides is None else OneExpert(decides, config.experts)
+        )
+        # The numbers that wait with an instance: every expert's answer, then what the combination
+        # keeps, then what each expert keeps.
+        sizes = [len(each.kept) for each in (self.combination, *experts)]
+        ends = accumulate(sizes, initial=len(experts))
+        self._kept = [slice(*bounds) for bounds in pairwise(ends)]
         self.columns = Columns(config)
-        self.delay = DelayTable(config.delay)
+        self.delay = DelayTable(config.delay, self._kept[-1].stop, self._scales)
         self.marginals = Marginals(config.copula.window)
+        self.scales = RunningScales()
         self.copula = Copula(config.copula)
-        self.buffer = FineBuffer(config.graph)
-        self.graph = Graph(config.graph)
-        self.softlabels = SoftLabels(config.softlabels)
-        self.latent = Tracks(config.tracks, dual=not config.ablate.dual_track)
-        self.original = Tracks(config.tracks, dual=not config.ablate.dual_track)
-        self.ensemble = Ensemble(config.ensemble)
         self.counts: Counter[str] = Counter()
         self.step = 0
         self.clock_ms: int | None = None
 
     @property
     def labels_learnt(self) -> int:
-        """Labels learnt so far."""
-        return self.ensemble.labels_learnt
+        """Labels learnt so far, default ones (``delay.expired``) among them."""
+        return self.counts["learnt"] + self.counts["defaulted"]
 
     @property
     def pending(self) -> int:
         """Instances that wait for their label."""
         return len(self.delay)
 
+    @property
+    def state_bytes(self) -> int:
+        """Memory of all stages and experts, about; the same after a restore."""
+        stages = (self.columns, self.delay, self.marginals, self.scales, self.copula)
+        return sum(map(held_bytes, (*stages, self.combination, *self.experts.values())))
+
     def observe(
-        self, id: str, x: Record, event_time_ms: int | None = None, why: int = 0
+        self, id: str, x: FeatureValues, event_time_ms: int | None = None, why: int = 0
     ) -> Forecast | Rejection:
-        """Answer a record and let it into the window; `why` asks for that many reasons.
+        """Answer a record and let it wait for its label; `why` asks for that many reasons.
 
         A record that is refused, or whose id has been answered before, changes nothing but counts.
         """
-        reading = self.columns.read(x)
-        if isinstance(reading, Rejection):
-            self.counts[f"rejected.{reading.reason}"] += 1
-            return reading
+        record = self.columns.read(x)
+        if isinstance(record, Rejection):
+            self.counts[f"rejected.{record.reason}"] += 1
+            return self._refused(record)
         if self.delay.knows(id):
             self.counts["repeats"] += 1
-            return replace(self._look(reading, why), repeat=True)
+            return replace(self._peek(record, why), repeat=True)
         self.counts["observed"] += 1
-        return self._walk(id, reading, event_time_ms, why)
+        return self._step(id, record, event_time_ms, why)
+
+    def needs_columns(self, x: FeatureValues) -> bool:
+        """Whether the record has a feature or level that was never seen. Changes nothing."""
+        record = self.columns.read(x)
+        return not isinstance(record, Rejection) and bool(record.additions)
 
     def learn(self, id: str, y: int, event_time_ms: int | None = None) -> LabelReceipt:
-        """Queue a label; it is learnt at the start of the step at which it is due."""
+        """Queue a label; it is learnt at the start of the step at which it is due.
+
+        With ``corrected = "last"`` a label of an instance that has been learnt goes to the experts
+        that keep instances, who replace the one they have.
+        """
         if y not in (0, 1):
             raise ValueError(f"a label is 0 or 1, not {y!r}")
-        self._hear(event_time_ms)
-        outcome, orphans = self.delay.file(id, int(y), self.step)
+        self._advance_clock(event_time_ms)
+        settled = self.delay.settled.find(id)
+        outcome, orphans = self.delay.add_label(id, int(y), self.step)
+        if outcome is LabelOutcome.CORRECTION_TOO_LATE and settled is not None:
+            had = [expert.correct(settled.step, int(y)) for expert in self.experts.values()]
+            if any(had):
+                outcome = LabelOutcome.CORRECTED_RELABELLED
+        setting = self.delay.expired_by(id) if outcome is LabelOutcome.LATE else None
         self.counts[outcome] += 1
+        if setting is not None:
+            self.counts[f"late.{setting}"] += 1
         self.counts["orphaned"] += len(orphans)
-        return LabelReceipt(outcome, tuple(orphans))
+        return LabelReceipt(outcome, tuple(orphans), setting)
 
-    def drop_held(self) -> str:
+    def erase(self, hash: int) -> list[str]:
+        """Remove what is kept of the id with this hash (`dtgol_core.ids.id_hash`).
+
+        Weights that have learnt from it stay, and so do its values in the windows of marginals and
+        scales until they are pushed out. Returns the id once for each instance that was found.
+        """
+        settled = self.delay.settled.find_hash(hash)
+        found = self.delay.erase(hash)
+        steps = {step for _, step in found if step} | ({settled.step} if settled else set())
+        for step in sorted(steps):
+            self.combination.forget(step)
+            for expert in self.experts.values():
+                expert.forget(step)
+        self.counts["erased"] += 1
+        return [id for id, _ in found]
+
+    def drop_oldest_early(self) -> str:
         """Give up the label that was held longest; its id."""
         self.counts["orphaned"] += 1
-        return self.delay.drop_held()
+        return self.delay.drop_oldest_early()
 
-    def peek(self, x: Record, why: int = 0) -> Forecast | Rejection:
-        """What `observe` would say now. Changes nothing."""
-        reading = self.columns.read(x)
-        return reading if isinstance(reading, Rejection) else self._look(reading, why)
+    def peek(self, x: FeatureValues, why: int = 0) -> Forecast | Rejection:
+        """The answer that `observe` would give now. Changes nothing."""
+        record = self.columns.read(x)
+        if isinstance(record, Rejection):
+            return self._refused(record)
+        return self._peek(record, why)
 
-    def _walk(self, id: str, reading: Reading, event_time_ms: int | None, why: int) -> Forecast:
-        """One step through all rooms."""
-        self._hear(event_time_ms)
+    def retype(self, feature: str, kind: FeatureKind) -> Rejection | None:
+        """Give a feature another kind; all else that was learnt stays."""
+        return self.columns.retype(feature, kind)
+
+    def _refused(self, rejection: Rejection) -> Rejection:
+        """The answer to a record that is refused."""
+        if self._raises:
+            raise RejectedError(rejection)
+        return rejection
+
+    def _step(
+        self, id: str, record: EncodedRecord, event_time_ms: int | None, why: int
+    ) -> Forecast:
+        """One step: learn what is due, forget what has expired, answer the record, let it wait."""
+        self._advance_clock(event_time_ms)
         self.step += 1
-        learnt = tuple(self._verify(*due) for due in self.delay.settle_due(self.step))
-        expired = self._forget(self.delay.expire(self.step, self.clock_ms))
-        orphans = self.delay.give_up(self.step)
-        waiting = len(self.delay)
+        learnt = [self._learn(*due) for due in self.delay.settle_due(self.step)]
+        left = self.delay.expire(self.step, self.clock_ms)
+        learnt += self._let_go(left)
+        orphans = self.delay.expire_early(self.step)
+        unverified = len(self.delay)
 
-        self._widen(reading)
-        latent, original = self._encode(reading)
-        slot = self.buffer.enter(self.step, latent, original, UNVERIFIED)
-        latent_branch, original_branch = self._branch(slot)
+        self._grow(record)
+        vectors = self._encode(record)
+        arrived = Instance(self.step, vectors)
+        instances, answers = [], []
+        for expert in self.experts.values():
+            instance = Instance(self.step, vectors, expert.observe(arrived))
+            instances.append(instance)
+            answers.append(expert.score(instance))
+        p, weights, guard, kept = self.combination.combine(answers)
+        if isinstance(self.combination, Combination):
+            self._answer_again(self.combination)
 
-        latent_said, latent_now = self.latent.answer(latent, latent_branch)
-        original_said, original_now = self.original.answer(original, original_branch)
-        weight = 1.0 if self.config.ablate.risk else self.ensemble.latent_weight()
-        blend = self.ensemble.blend
-        p = weight * blend(latent_said, latent_now)
-        p += (1.0 - weight) * blend(original_said, original_now)
-
-        ticket = Ticket(id, self.step, latent, original, latent_said, original_said, event_time_ms)
-        pushed_out = self.delay.open(ticket)
-        self._leave(self.buffer.join_window(slot))
-        expired += self._forget(pushed_out)
+        numbers = [*answers, *kept]
+        for instance in instances:
+            numbers += instance.kept
+        waiting = PendingInstance(id, self.step, vectors, numbers, event_time_ms)
+        full = self.delay.open(waiting)
+        learnt += self._let_go(full)
+        expired = [each for each in left + full if each.defaulted or each.label is None]
+        defaulted = [each.instance.id for each in expired if each.defaulted]
         self.counts["learnt"] += len(learnt)
         self.counts["expired"] += len(expired)
+        self.counts["defaulted"] += len(defaulted)
         self.counts["orphaned"] += len(orphans)
+        if record.conflicts:
+            self.counts["cells.kind-conflict"] += record.conflicts
         return Forecast(
             step=self.step,
             p=p,
             label=int(p > 0.5),
-            naive=weight * latent_said + (1.0 - weight) * original_said,
-            latent_weight=weight,
-            latent_persistent=latent_said,
-            latent_transient=latent_now,
-            original_persistent=original_said,
-            original_transient=original_now,
+            naive=answers[self._naive],
             labels_learnt=self.labels_learnt,
-            unverified=waiting,
-            observed_share=reading.observed / max(1, len(self.columns.features)),
+            unverified=unverified,
+            observed_share=record.observed / max(1, len(self.columns.features)),
             uncertainty=entropy(p),
-            why=self._why(ticket, weight, latent_branch, original_branch, why),
-            learnt=learnt,
-            expired=tuple(expired),
+            experts={
+                name: ExpertAnswer(answer, weights[name])
+                for name, answer in zip(self.experts, answers, strict=True)
+            },
+            guard=guard,
+            why=self._why(instances, answers, p, why) if why else (),
+            conflicts=record.conflicts,
+            learnt=tuple(learnt),
+            expired=tuple(each.instance.id for each in expired),
+            defaulted=tuple(defaulted),
             orphans=tuple(orphans),
         )
 
-    def _look(self, reading: Reading, why: int) -> Forecast:
-        """The walk of a twin, which is thrown away. The id is free: the twin tells nobody."""
-        forecast = clone(self)._walk("", reading, None, why)
-        return replace(forecast, learnt=(), expired=(), orphans=())
+    def _peek(self, record: EncodedRecord, why: int) -> Forecast:
+        """Run the step on a deep copy, so that peeking changes nothing; any id is free there."""
+        forecast = clone(self)._step("", record, None, why)
+        return replace(forecast, learnt=(), expired=(), defaulted=(), orphans=())
 
-    def _hear(self, event_time_ms: int | None) -> None:
+    def _advance_clock(self, event_time_ms: int | None) -> None:
         """The clock of the stream is the largest event time it has carried."""
         if event_time_ms is not None and (self.clock_ms is None or event_time_ms > self.clock_ms):
-            self.clock_ms = event_time_ms
+            self.clock_ms = self.delay.clock_ms = event_time_ms
 
-    def _verify(self, ticket: Ticket, label: int) -> str:
-        """Learn a true label: prototypes, persistent tracks, risks, verified set, rehearsal."""
-        latent, original = self._padded(ticket.latent), self._padded(ticket.original)
-        self.softlabels.seed(self.latent.score(latent), label)
-        self.ensemble.reweigh(ticket.latent_said, ticket.original_said, label)
-        self.latent.learn(latent, label, self.labels_learnt)
-        self.original.learn(original, label, self.labels_learnt)
-        self._admit(ticket.step, latent, original, label)
-        self.latent.rehearse(self.buffer.latent, self.buffer.label, self.buffer.steps)
-        self.original.rehearse(self.buffer.original, self.buffer.label, self.buffer.steps)
-        return ticket.id
+    def _learn(self, waited: PendingInstance, label: int) -> str:
+        """Combination and experts learn a true label, from the vectors and numbers of the arrival.
 
-    def _admit(self, step: int, latent: FloatArray, original: FloatArray, label: int) -> None:
-        """A learnt instance moves to the verified set, or leaves if that holds only newer ones."""
-        slot = self.buffer.find(step)
-        if not self.buffer.admits(step):
-            self._leave([] if slot is None else [slot])
+        The combination is first: it sees what the experts say before they know the label.
+        """
+        instances, arrival, combined = self._instances(waited)
+        asked = self.combination.asked_again
+        now = {name: self.experts[name].score(instances[name]) for name in asked}
+        self.combination.learn(waited.step, arrival, now, combined, label)
+        for name, expert in self.experts.items():
+            expert.learn(instances[name], label)
+        return waited.id
+
+    def _answer_again(self, combination: Combination) -> None:
+        """Once in its life, when the first labels are learnt: answer again all that wait then.
+
+        The combination judges its members by these answers in place of those given on arrival.
+        """
+        combination.begin_second(self.step)
+        if not combination.again:
             return
-        if slot is None:
-            slot = self.buffer.enter(step, latent, original, label)
-            self._link(slot)
-        self._leave(self.buffer.verify(step, slot, label))
+        waiting, next_step = self.delay.oldest(combination.again, SECOND_PER_STEP)
+        for waited in waiting:
+            instances, _, combined = self._instances(waited)
+            answers = [expert.score(instances[name]) for name, expert in self.experts.items()]
+            combination.answer_again(waited.step, answers, combined)
+        combination.again = range(next_step, combination.again.stop)
 
-    def _forget(self, expired: list[tuple[str, int]]) -> list[str]:
-        """Instances that have left the delay table unanswered leave the window too."""
-        ids = []
-        for id, step in expired:
-            slot = self.buffer.find(step)
-            self._leave([] if slot is None else [slot])
-            ids.append(id)
-        return ids
+    def _instances(
+        self, waited: PendingInstance
+    ) -> tuple[dict[str, Instance], Sequence[float], Sequence[float]]:
+        """A waiting instance as each expert sees it, their answers, what the combination kept."""
+        vectors = waited.vectors.padded(self.columns.width)
+        combined, *kept = (waited.numbers[each] for each in self._kept)
+        instances = {
+            name: Instance(waited.step, vectors, numbers)
+            for name, numbers in zip(self.experts, kept, strict=True)
+        }
+        return instances, waited.numbers[: len(instances)], combined
 
-    def _widen(self, reading: Reading) -> None:
-        """Make room for features and levels never seen before."""
-        self.columns.absorb(reading)
-        if not reading.additions:
+    def _let_go(self, left: list[Departure]) -> list[str]:
+        """What leaves the delay table early is learnt, if there is a label for it, or forgotten.
+
+        Returns the ids whose true labels were learnt.
+        """
+        for instance, _, label, _ in left:
+            if label is not None:
+                self._learn(instance, label)
+                continue
+            self.combination.forget(instance.step)
+            for expert in self.experts.values():
+                expert.forget(instance.step)
+        return [each.instance.id for each in left if each.label is not None and not each.defaulted]
+
+    def _grow(self, record: EncodedRecord) -> None:
+        """Add columns for features and levels never seen before."""
+        self.columns.absorb(record)
+        if not record.additions:
             return
-        fresh = len(reading.additions)
-        self.marginals.grow(fresh, [addition.sibling for addition in reading.additions])
-        for room in (self.copula, self.buffer, self.latent, self.original):
-            room.grow(fresh)
+        fresh = len(record.additions)
+        self.marginals.grow(fresh, [addition.sibling for addition in record.additions])
+        self.copula.grow(fresh)
+        if self._scales:
+            self.scales.grow(fresh)
+        for expert in self.experts.values():
+            expert.grow(fresh)
 
-    def _encode(self, reading: Reading) -> tuple[FloatArray, FloatArray]:
-        """The latent and the original vector of a row; marginals and correlation learn it."""
-        self.marginals.absorb(reading.row)
-        scores = self.marginals.score(reading.row, self.columns.kinds)
+    def _encode(self, record: EncodedRecord) -> Vectors:
+        """The record in every scale; marginals and correlation learn from it."""
+        self.marginals.absorb(record.row)
+        scores = self.marginals.score(record.row, self.columns.kinds)
         if self.config.ablate.copula:
-            return scores.original, scores.original
-        if self.config.ablate.marginals:
-            return np.nan_to_num(scores.latent), scores.original
-        return self.copula.absorb(scores.latent, scores.spread, self.step), scores.original
-
-    def _branch(self, slot: int) -> tuple[FloatArray, FloatArray]:
-        """Weights of both transient tracks; without a label or soft labels, their anchors."""
-        if not self.config.ablate.softlabels:
-            self._link(slot)
-            self.graph.update(self.buffer.steps)
-        if self.config.ablate.softlabels or not self.labels_learnt:
-            return self.latent.anchor, self.original.anchor
-        soft = self.softlabels.spread(
-            self.graph.nodes(),
-            self.graph.parent,
-            self.buffer.latent,
-            self.buffer.label,
-            self.latent.anchor,
-        )
-        latent = self.latent.branch(self.buffer.latent, self.buffer.window, soft)
-        original = self.original.branch(self.buffer.original, self.buffer.window, soft)
-        if self.config.ablate.dual_track:
-            self.latent.weights, self.original.weights = latent, original
-        return latent, original
-
-    def _link(self, slot: int) -> None:
-        if not self.config.ablate.softlabels:
-            self.graph.insert(slot, self.buffer.latent, self.buffer.steps)
-
-    def _leave(self, slots: list[int]) -> None:
-        for slot in slots:
-            if not self.config.ablate.softlabels:
-                self.graph.evict(slot)
-            self.buffer.leave(slot)
-
-    def _padded(self, vector: FloatArray) -> FloatArray:
-        """A vector from a time when there were fewer columns: 0 in the new ones."""
-        missing = self.columns.width - len(vector)
-        return np.concatenate([vector, np.zeros(missing)]) if missing else vector
+            latent = scores.original
+        elif self.config.ablate.marginals:
+            latent = np.nan_to_num(scores.latent)
+        else:
+            latent = self.copula.absorb(scores.latent, scores.spread, self.step)
+        if not self._scales:
+            return Vectors(latent, scores.original)
+        cumulative, fast = self.scales.absorb(record.row)
+        if "completed" not in self._scales:
+            return Vectors(latent, scores.original, cumulative, fast)
+        completed = self.scales.complete(record.row, cumulative, latent)
+        return Vectors(latent, scores.original, cumulative, fast, completed)
 
     def _why(
-        self,
-        ticket: Ticket,
-        weight: float,
-        latent_branch: FloatArray,
-        original_branch: FloatArray,
-        most: int,
+        self, instances: Sequence[Instance], answers: Sequence[float], p: float, most: int
     ) -> tuple[Contribution, ...]:
-        """The features that moved the log-odds most, both tracks and spaces taken together."""
-        if not most:
-            return ()
-        blend = self.ensemble.blend
-        latent = blend(self.latent.weights, latent_branch)[1:] * ticket.latent
-        original = blend(self.original.weights, original_branch)[1:] * ticket.original
-        moved = weight * latent + (1.0 - weight) * original
+        """The features that moved the log-odds of p most, and what all others and no feature did.
+
+        All together sum to the log-odds. The rest also has biases, label rates, and what clipping
+        and mixing of probabilities take away.
+        """
+        moved, pulls = np.zeros(self.columns.width), self.combination.pulls(answers)
+        for (name, expert), instance in zip(self.experts.items(), instances, strict=True):
+            if pulls[name]:
+                moved += pulls[name] * expert.contributions(instance)
         contributions = [
             Contribution(name, float(moved[list(feature.columns)].sum()))
             for name, feature in self.columns.features.items()
         ]
         # Ties go by name: the order of first sight is not in a snapshot.
         contributions.sort(key=lambda each: (-abs(each.log_odds), each.feature))
-        return tuple(contributions[:most])
+        named = contributions[:most]
+        rest = log_odds(p) - sum(each.log_odds for each in named)
+        return (*named, Contribution(REST, rest))
 
     def snapshot(self) -> Snapshot:
         """All state as named arrays and a manifest; equal states give equal snapshots."""
-        snapshot = gather(
+        own = {
+            "step": self.step,
+            "clock_ms": self.clock_ms,
+            "counts": {name: n for name, n in sorted(self.counts.items()) if n},
+        }
+        snapshot = combine(
             {
-                "learner": {
-                    "step": self.step,
-                    "clock_ms": self.clock_ms,
-                    "counts": {name: n for name, n in sorted(self.counts.items()) if n},
-                },
+                "learner": own,
                 "columns": {"features": self.columns.snapshot()},
                 "delay": self.delay.snapshot(),
                 "marginals": self.marginals.snapshot(),
+                "scales": self.scales.snapshot(),
                 "copula": self.copula.snapshot(),
-                "buffer": self.buffer.snapshot(),
-                "graph": self.graph.snapshot(),
-                "softlabels": self.softlabels.snapshot(),
-                "latent": self.latent.snapshot(),
-                "original": self.original.snapshot(),
-                "ensemble": self.ensemble.snapshot(),
+                "combination": self.combination.snapshot(),
+                **{f"experts/{name}": each.snapshot() for name, each in self.experts.items()},
             }
         )
         snapshot.manifest["config"] = json.loads(self._settings)
-        return snapshot
+        immutable = tuple(f"delay/{part}" for part in self.delay.immutable_parts())
+        return replace(snapshot, immutable=immutable)
 
     @staticmethod
     def restore(config: Config, snapshot: Snapshot) -> "Learner":
@@ -325,8 +417,8 @@ class Learner:
         Settings that do not shape the state may differ from those it was made with.
         """
         try:
-            made_with = Config.read(snapshot.manifest.get("config", {}))
-        except DAMAGE as error:
+            made_with = Config.read_whole(snapshot.manifest.get("config", {}))
+        except CORRUPTION_ERRORS as error:
             raise SnapshotError(f"the snapshot's settings cannot be read: {error}") from error
         differ = config.shape_differs(made_with)
         if differ:
@@ -337,46 +429,31 @@ class Learner:
         learner = Learner(config)
         check_types(snapshot, learner.snapshot())
         try:
-            own = part(snapshot, "learner")
-            learner.step, learner.clock_ms = own["step"], own["clock_ms"]
-            learner.counts = Counter({name: whole(n) for name, n in own["counts"].items()})
-            features = part(snapshot, "columns")["features"]
-            learner.columns = Columns.restore(config, features)
-            learner.delay = DelayTable.restore(config.delay, part(snapshot, "delay"))
-            learner.marginals = Marginals.restore(config.copula.window, part(snapshot, "marginals"))
-            learner.copula = Copula.restore(config.copula, part(snapshot, "copula"))
-            learner.buffer = FineBuffer.restore(config.graph, part(snapshot, "buffer"))
-            learner.graph = Graph.restore(
-                config.graph, part(snapshot, "graph"), learner.buffer.latent
-            )
-            learner.softlabels = SoftLabels.restore(config.softlabels, part(snapshot, "softlabels"))
-            dual = not config.ablate.dual_track
-            learner.latent = Tracks.restore(config.tracks, part(snapshot, "latent"), dual)
-            learner.original = Tracks.restore(config.tracks, part(snapshot, "original"), dual)
-            learner.ensemble = Ensemble.restore(config.ensemble, part(snapshot, "ensemble"))
-            learner._check()
-        except DAMAGE as error:
+            learner._fill(snapshot)
+        except CORRUPTION_ERRORS as error:
             if isinstance(error, SnapshotError):
                 raise
             raise SnapshotError(f"the snapshot does not fit together: {error!r}") from error
         return learner
 
-    def _check(self) -> None:
-        """Refuse rooms that do not agree on the number of columns or slots."""
-        width = self.columns.width
-        slots = self.buffer.steps.shape
-        nodes = self.graph.nodes()
-        agree = {
-            "marginals": self.marginals.rows.shape == (width, self.config.copula.window),
-            "copula": self.copula.correlation.shape == (width, width),
-            "buffer": self.buffer.latent.shape[1:] == self.buffer.original.shape[1:] == (width,),
-            "latent": self.latent.weights.shape == self.latent.anchor.shape == (width + 1,),
-            "original": self.original.weights.shape == self.original.anchor.shape == (width + 1,),
-            "slots": self.buffer.label.shape == self.buffer.latent.shape[:1] == slots
-            and set(self.buffer.window.tolist()) <= set(range(*slots)),
-            "graph": self.config.ablate.softlabels
-            or set(nodes.tolist()) == set(np.flatnonzero(self.buffer.steps >= 0).tolist()),
-        }
-        wrong = [room for room, right in agree.items() if not right]
-        if wrong:
-            raise SnapshotError(f"the snapshot does not fit together: {', '.join(wrong)}")
+    def _fill(self, snapshot: Snapshot) -> None:
+        """Take the state out of a snapshot; each stage and expert checks its own shapes."""
+        config, own = self.config, section(snapshot, "learner")
+        self.step, self.clock_ms = own["step"], own["clock_ms"]
+        self.counts = Counter({name: require_int(n) for name, n in own["counts"].items()})
+        self.columns = Columns.restore(config, section(snapshot, "columns")["features"])
+        width, numbers = self.columns.width, self._kept[-1].stop
+        rows = section(snapshot, "delay")
+        self.delay = DelayTable.restore(config.delay, rows, numbers, width, self._scales)
+        self.delay.clock_ms = self.clock_ms
+        window, rows = config.copula.window, section(snapshot, "marginals")
+        self.marginals = Marginals.restore(window, rows, width)
+        scaled = width if self._scales else 0
+        self.scales = RunningScales.restore(section(snapshot, "scales"), scaled)
+        self.copula = Copula.restore(config.copula, section(snapshot, "copula"), width)
+        if isinstance(self.combination, Combination):
+            weights = section(snapshot, "combination")
+            self.combination = Combination.restore(config.experts, weights)
+        for name, expert in self.experts.items():
+            kept = section(snapshot, f"experts/{name}")
+            self.experts[name] = expert.restore(config, kept, width)

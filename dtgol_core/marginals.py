@@ -1,8 +1,9 @@
-"""Windowed empirical distributions: an observed value to a normal score and a standard score.
+"""What is known of each column by itself: an observed value to scores of several kinds.
 
-In: a row with NaN for missing, and the kind of each column. Out: `Scores`. The window is the
-coarse buffer, the newest rows with the present one among them, so no rank is ever 0 or 1. Every
-count and sum is taken afresh from the window: nothing drifts.
+`Marginals`: normal scores and standard scores over the coarse buffer, the newest rows with the
+present one among them, so no rank is ever 0 or 1. Every count and sum is taken afresh from the
+window: nothing drifts. `RunningScales`: standard scores by running moments, cumulative and fast.
+In for both: a row with NaN for missing.
 """
 
 import math
@@ -14,10 +15,16 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from dtgol_core.compiled import compiled
-from dtgol_core.types import FloatArray
+from dtgol_core.state import require_shape
+from dtgol_core.types import FloatArray, IntArray, SingleArray
 
 CLIP = 5.0
-"""Bound of the original space, in standard deviations."""
+"""Bound of every standard score, in standard deviations."""
+FAST_RATE = 0.01
+"""Least weight of a new value in the fast moments: about the last hundred count."""
+COMPLETION_CLIP = 3.0
+"""Bound of a latent score that fills a missing cell."""
+_VARIANCE_MIN = 1e-300
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +50,10 @@ class Marginals:
 
     Notes
     -----
-    Continuous: ``z = Φ⁻¹((#{<x} + (#{=x} + 1)/2) / (n + 1))`` (mid-ranks; reading R2). Ordinal:
-    ``z`` is the mean of a standard normal truncated to ``(Φ⁻¹(#{<x}/n), Φ⁻¹(#{≤x}/n)]``.
-    Cost per row: one pass over the window of every observed column.
+    Continuous: ``z = Φ⁻¹((#{<x} + (#{=x} + 1)/2) / (n + 1))``; mid-ranks keep a tied or constant
+    column at the centre. Ordinal: ``z`` is the mean of a standard normal truncated to
+    ``(Φ⁻¹(#{<x}/n), Φ⁻¹(#{≤x}/n)]``. Cost per row: one pass over the window of every observed
+    column.
 
     References
     ----------
@@ -91,12 +99,129 @@ class Marginals:
         return {"rows": self.rows.copy(), "absorbed": self.absorbed}
 
     @staticmethod
-    def restore(window: int, snapshot: dict[str, Any]) -> "Marginals":
-        """The buffer that `snapshot` described."""
+    def restore(window: int, snapshot: dict[str, Any], columns: int) -> "Marginals":
+        """The buffer that `snapshot` described, over so many columns."""
         marginals = Marginals(window)
+        require_shape("rows", snapshot["rows"], (columns, window))
         marginals.rows = snapshot["rows"].copy()
         marginals.absorbed = snapshot["absorbed"]
         return marginals
+
+
+class RunningScales:
+    """Two running standardisations of every column, cumulative and fast.
+
+    Attributes
+    ----------
+    counts : (columns,)
+        Values observed so far.
+    means, variances : (2, columns)
+        Cumulative moments first, fast ones second.
+
+    Notes
+    -----
+    With the n-th observed value x of a column, for each scale in turn: ``g = max(1/n, floor)`` with
+    floor 0 (cumulative) or 1/100 (fast), ``e = x − mean``, ``mean ← mean + g·e``,
+    ``variance ← (1−g)(variance + g·e²)``, and the score is ``(x − mean)/√variance`` by the moments
+    after the update, clipped to ±5 and rounded to float32; 0 where the value is missing or the
+    variance is at most 1e-300. A window of 200 is noisy, hence the cumulative scale; and it hides
+    what changes within the window, hence the fast one. Cost: O(d).
+
+    >>> scales = RunningScales()
+    >>> scales.grow(1)
+    >>> [float(scales.absorb(np.array([value]))[0][0]) for value in (1.0, 3.0, math.nan)]
+    [0.0, 1.0, 0.0]
+    """
+
+    def __init__(self) -> None:
+        self.counts = np.zeros(0, dtype=np.int64)
+        self.means = np.zeros((2, 0))
+        self.variances = np.zeros((2, 0))
+
+    def grow(self, columns: int) -> None:
+        """Add columns that were never observed."""
+        fresh = np.zeros((2, columns))
+        self.counts = np.concatenate([self.counts, np.zeros(columns, dtype=np.int64)])
+        self.means = np.concatenate([self.means, fresh], axis=1)
+        self.variances = np.concatenate([self.variances, fresh], axis=1)
+
+    def absorb(self, row: FloatArray) -> SingleArray:
+        """Learn from a row; its cumulative and fast scores, shape (2, columns)."""
+        scores = np.zeros((2, len(row)), dtype=np.float32)
+        _standardise(row, self.counts, self.means, self.variances, scores)
+        return scores
+
+    def complete(self, row: FloatArray, cumulative: SingleArray, latent: FloatArray) -> SingleArray:
+        """The cumulative scores of a row that was let in, its missing cells filled.
+
+        A missing cell gets the value that its latent score z stands for among the newest values,
+        ``x = mean_fast + sd_fast · clip(z, ±3)``, in the cumulative scale: ``(x − mean)/sd``,
+        clipped to ±5. It stays 0 in a column that has no variance yet.
+        """
+        completed = cumulative.copy()
+        _complete(row, latent, self.means, self.variances, completed)
+        return completed
+
+    def snapshot(self) -> dict[str, Any]:
+        """Counts and moments."""
+        return {
+            "counts": self.counts.copy(),
+            "means": self.means.copy(),
+            "variances": self.variances.copy(),
+        }
+
+    @staticmethod
+    def restore(snapshot: dict[str, Any], columns: int) -> "RunningScales":
+        """The scales that `snapshot` described, over so many columns."""
+        scales = RunningScales()
+        require_shape("counts", snapshot["counts"], (columns,))
+        for name in ("means", "variances"):
+            require_shape(name, snapshot[name], (2, columns))
+        for name in ("counts", "means", "variances"):
+            setattr(scales, name, snapshot[name].copy())
+        return scales
+
+
+@compiled
+def _standardise(
+    row: FloatArray,
+    counts: IntArray,
+    means: FloatArray,
+    variances: FloatArray,
+    scores: SingleArray,
+) -> None:
+    for column in range(len(row)):
+        x = row[column]
+        if math.isnan(x):
+            continue
+        counts[column] += 1
+        for scale in range(2):
+            gain = max(1.0 / counts[column], FAST_RATE if scale == 1 else 0.0)
+            error = x - means[scale, column]
+            mean = means[scale, column] + gain * error
+            variance = (1.0 - gain) * (variances[scale, column] + gain * error * error)
+            means[scale, column] = mean
+            variances[scale, column] = variance
+            if variance > _VARIANCE_MIN:
+                scores[scale, column] = min(max((x - mean) / math.sqrt(variance), -CLIP), CLIP)
+
+
+@compiled
+def _complete(
+    row: FloatArray,
+    latent: FloatArray,
+    means: FloatArray,
+    variances: FloatArray,
+    completed: SingleArray,
+) -> None:
+    for column in range(len(row)):
+        variance = variances[0, column]
+        if not math.isnan(row[column]) or not variance > _VARIANCE_MIN:
+            continue
+        score = min(max(latent[column], -COMPLETION_CLIP), COMPLETION_CLIP)
+        x = means[1, column] + math.sqrt(variances[1, column]) * score
+        standard = (x - means[0, column]) / math.sqrt(variance)
+        completed[column] = min(max(standard, -CLIP), CLIP)
 
 
 @compiled

@@ -1,7 +1,7 @@
-"""Room 9: a kept prediction and its label -> prequential scores; counters only.
+"""Prequential scores: predictions and their labels in, counters only.
 
 Every counter is an integer (losses in fixed-point units of 2⁻⁴⁰), so the state depends on the
-set of judged predictions alone: any order of arrival and any split into merged parts gives the
+set of scored predictions alone: any order of arrival and any split into merged parts gives the
 same bits. Memory is bounded by the bins and by ``windows_max``, never by the stream.
 
 Deliberately not here: pairing predictions with labels, clocks, and the exact AUC of a running
@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dtgol_core.bins import exponential_bin, exponential_bin_top
-from dtgol_core.state import whole
-from dtgol_core.tallies import Mark, Quality, Tally, bump, mark
+from dtgol_core.state import require_int
+from dtgol_core.tallies import ForecastCounters, Increment, Quality, bump, increment_of
 
 _DELAY_BITS = 3
 _DELAY_MAX = (1 << 48) - 1
@@ -26,7 +26,7 @@ _DELAY_MAX = (1 << 48) - 1
 
 @dataclass(frozen=True, slots=True)
 class DelayQuantiles:
-    """Label delays in the unit they were judged with, each at most 1/8 above the true quantile."""
+    """Label delays in the unit they were scored with, each at most 1/8 above the true quantile."""
 
     count: int
     p50: int | None
@@ -37,7 +37,7 @@ class DelayQuantiles:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The scores of the judged predictions from ``first_step`` to ``last_step``.
+    """The scores of the scored predictions from ``first_step`` to ``last_step``.
 
     The total has no limits: both are ``None``.
     """
@@ -53,7 +53,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What `Scoreboard.summary` says; the windows come oldest first."""
+    """The scores of a `Scoreboard`; the windows come oldest first."""
 
     total: Span
     windows: tuple[Span, ...]
@@ -96,11 +96,13 @@ class _Part:
 
     count: int = 0
     positives: int = 0
-    forecast: Tally = field(default_factory=Tally)
-    naive: Tally = field(default_factory=Tally)
+    forecast: ForecastCounters = field(default_factory=ForecastCounters)
+    naive: ForecastCounters = field(default_factory=ForecastCounters)
     delays: dict[int, int] = field(default_factory=dict)
 
-    def add(self, forecast: Mark, naive: Mark, y: int, delay: int | None, sign: int) -> None:
+    def add(
+        self, forecast: Increment, naive: Increment, y: int, delay: int | None, sign: int
+    ) -> None:
         self.count += sign
         self.positives += sign * y
         self.forecast.add(forecast, sign)
@@ -160,20 +162,20 @@ class Scoreboard:
     ``½ Σ_b pos_b·neg_b / (P·N)``, given as ``auc_error`` for the counts at hand, and never by
     more than half the largest share of one class in one bin. Delays: eight bins per octave.
 
-    The counters form a commutative group: `retract` subtracts what `judge` added and even a
+    The counters form a commutative group: `retract` subtracts what `add` added and even a
     part holding only the retraction merges right. The newest window seen is a maximum; it is
-    not taken back. One `judge` costs a few dictionary updates (about 20 µs), a window at most
+    not taken back. One `add` costs a few dictionary updates (about 20 µs), a window at most
     2 · min(window_rows, 10242) counters.
 
     Examples
     --------
     >>> board = Scoreboard(window_rows=100)
-    >>> board.judge(0.9, 0.6, y=1, step=1, delay=50)
-    >>> board.judge(0.7, 0.4, y=0, step=2, delay=50)
+    >>> board.add(0.9, 0.6, y=1, step=1, delay=50)
+    >>> board.add(0.7, 0.4, y=0, step=2, delay=50)
     >>> board.summary().total.forecast.cer, board.summary().total.naive.cer
     (0.5, 0.0)
     >>> board.retract(0.7, 0.4, y=0, step=2, delay=50)
-    >>> board.judge(0.7, 0.4, y=1, step=2, delay=90)
+    >>> board.add(0.7, 0.4, y=1, step=2, delay=90)
     >>> board.summary().windows[0].forecast.accuracy
     1.0
     """
@@ -187,8 +189,8 @@ class Scoreboard:
         self._total = _Part()
         self._windows: dict[int, _Part] = {}
 
-    def judge(self, p: float, naive: float, y: int, step: int, delay: int | None = None) -> None:
-        """Score what was said at `step` against its label.
+    def add(self, p: float, naive: float, y: int, step: int, delay: int | None = None) -> None:
+        """Score the prediction of `step` against its label.
 
         `delay` is how long the label took, in one unit of the caller's choice (the evaluator
         milliseconds, the backtest steps), ``None`` if unknown, below 0 taken as 0.
@@ -196,7 +198,7 @@ class Scoreboard:
         self._add(p, naive, y, step, delay, 1)
 
     def retract(self, p: float, naive: float, y: int, step: int, delay: int | None = None) -> None:
-        """Take a judged prediction back, with the values it was judged with: it was corrected."""
+        """Take a scored prediction back, with the values it was scored with: it was corrected."""
         self._add(p, naive, y, step, delay, -1)
 
     def merge(self, other: "Scoreboard") -> None:
@@ -234,25 +236,29 @@ class Scoreboard:
     @staticmethod
     def restore(snapshot: Mapping[str, Any]) -> "Scoreboard":
         """The board a snapshot was taken of; an error of Python's own kinds if it is none."""
-        board = Scoreboard(whole(snapshot["window_rows"]), whole(snapshot["windows_max"]))
-        board._newest = whole(snapshot["newest"])
+        board = Scoreboard(
+            require_int(snapshot["window_rows"]), require_int(snapshot["windows_max"])
+        )
+        board._newest = require_int(snapshot["newest"])
         board._total = _unpack(snapshot["total"])
-        board._windows = {whole(window): _unpack(part) for window, part in snapshot["windows"]}
+        board._windows = {
+            require_int(window): _unpack(part) for window, part in snapshot["windows"]
+        }
         return board
 
     def _add(self, p: float, naive: float, y: int, step: int, delay: int | None, sign: int) -> None:
         if not (0.0 <= p <= 1.0 and 0.0 <= naive <= 1.0 and y in (0, 1) and step >= 1):
-            raise ValueError("a judged prediction needs p and naive in [0, 1], y 0 or 1, step >= 1")
+            raise ValueError("a scored prediction needs p and naive in [0, 1], y 0 or 1, step >= 1")
         y = int(y)  # numpy scalars would stay in the counters
-        marks = mark(float(p), y), mark(float(naive), y)
+        increments = increment_of(float(p), y), increment_of(float(naive), y)
         if delay is not None:
             delay = exponential_bin(min(max(int(delay), 0), _DELAY_MAX), _DELAY_BITS)
-        self._total.add(*marks, y, delay, sign)
+        self._total.add(*increments, y, delay, sign)
         window = (step - 1) // self.window_rows
         newer = window > self._newest
         self._newest = max(self._newest, window)
         if window > self._newest - self.windows_max:
-            self._windows.setdefault(window, _Part()).add(*marks, y, delay, sign)
+            self._windows.setdefault(window, _Part()).add(*increments, y, delay, sign)
         if newer or sign < 0:
             self._tidy()
 
@@ -271,26 +277,26 @@ def _pack(part: _Part) -> dict[str, Any]:
         "delays": [list(item) for item in sorted(part.delays.items())],
         **{
             name: {
-                "sums": [tally.errors, tally.loss, tally.brier],
-                "bins": [list(item) for item in sorted(tally.bins.items())],
-                "surplus": [list(item) for item in sorted(tally.surplus.items())],
+                "sums": [counters.errors, counters.loss, counters.brier],
+                "bins": [list(item) for item in sorted(counters.bins.items())],
+                "surplus": [list(item) for item in sorted(counters.surplus.items())],
             }
-            for name, tally in (("forecast", part.forecast), ("naive", part.naive))
+            for name, counters in (("forecast", part.forecast), ("naive", part.naive))
         },
     }
 
 
 def _unpack(packed: Mapping[str, Any]) -> _Part:
-    forecast, naive = (_unpack_tally(packed[name]) for name in ("forecast", "naive"))
-    count, positives = whole(packed["count"]), whole(packed["positives"])
+    forecast, naive = (_unpack_counters(packed[name]) for name in ("forecast", "naive"))
+    count, positives = require_int(packed["count"]), require_int(packed["positives"])
     return _Part(count, positives, forecast, naive, _unpack_counts(packed["delays"]))
 
 
-def _unpack_tally(packed: Mapping[str, Any]) -> Tally:
-    errors, loss, brier = map(whole, packed["sums"])
+def _unpack_counters(packed: Mapping[str, Any]) -> ForecastCounters:
+    errors, loss, brier = map(require_int, packed["sums"])
     counts = _unpack_counts(packed["bins"]), _unpack_counts(packed["surplus"])
-    return Tally(errors, loss, brier, *counts)
+    return ForecastCounters(errors, loss, brier, *counts)
 
 
 def _unpack_counts(packed: list[list[int]]) -> dict[int, int]:
-    return {whole(number): whole(count) for number, count in packed}
+    return {require_int(number): require_int(count) for number, count in packed}

@@ -1,4 +1,4 @@
-"""Label mass spread over the graph: three views fused, uncertainty kept.
+"""Soft labels: true labels spread over the graph, three views fused at every node.
 
 In: the tree of density ascents, the verified labels, the anchor of the latent tracks. Out: a soft
 label P(y=1) for every node. Labels climb from the verified instances to the density peaks, then
@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from dtgol_core.compiled import compiled
 from dtgol_core.config import SoftLabelsConfig
+from dtgol_core.state import require_shape
 from dtgol_core.types import FloatArray, IntArray
 
 _CLIP = 1e-12
@@ -31,13 +32,13 @@ class SoftLabels:
     Notes
     -----
     Fusion of intrinsic, collective and neighbour view with weights ``α_k ∝ exp(−H(v_k)·T)``; all
-    members of one frontier are fused with the same classifier (reading R13); the neighbour view
-    is the mean of the active children when ascending, the parent when descending (R12).
-    Letters: f classifier, M prototypes, v_I/v_C/v_T views, H entropy. Cost: O(n·d).
+    members of one frontier are fused with the same classifier, so that their order does not matter;
+    the neighbour view is the mean of the active children when ascending, the parent when
+    descending. Letters: f classifier, M prototypes, v_I/v_C/v_T views, H entropy. Cost: O(n·d).
 
     References
     ----------
-    Wang, He, You and Wu, DT-GOL, Algorithm 1. Differs from the paper: the loss is minimised (R16).
+    Wang, He, You and Wu, DT-GOL, Algorithm 1. Differs from the printed sign: the loss is minimised.
     """
 
     def __init__(self, config: SoftLabelsConfig) -> None:
@@ -83,8 +84,9 @@ class SoftLabels:
 
     @staticmethod
     def restore(config: SoftLabelsConfig, snapshot: dict[str, Any]) -> "SoftLabels":
-        """The room that `snapshot` described."""
+        """The stage that `snapshot` described."""
         softlabels = SoftLabels(config)
+        require_shape("prototypes", snapshot["prototypes"], (2,))
         softlabels.prototypes = snapshot["prototypes"].copy()
         return softlabels
 
@@ -119,15 +121,15 @@ def _descend(
     first: int,
     last: int,
     target: FloatArray,
-    said: FloatArray,
+    probability: FloatArray,
     gradient: FloatArray,
     rate: float,
 ) -> None:
-    """One gradient step on the mean soft cross entropy; `said` holds the members' probabilities."""
+    """One gradient step on the mean soft cross entropy; `probability` is that of the members."""
     gradient[:] = 0.0
     for place in range(first, last):
         slot = members[place]
-        residual = said[slot] - target[slot]
+        residual = probability[slot] - target[slot]
         gradient[0] += residual
         for column in range(latent.shape[1]):
             gradient[column + 1] += residual * latent[slot, column]
@@ -150,14 +152,14 @@ def _advance(
     rate: float,
     steps: int,
     soft: FloatArray,
-    said: FloatArray,
+    probability: FloatArray,
     gradient: FloatArray,
 ) -> None:
     """Fuse the views of one frontier, members[first:last], then let the classifier learn them."""
     for place in range(first, last):
         slot = members[place]
         intrinsic = _probability(weights, latent, slot)
-        said[slot] = intrinsic
+        probability[slot] = intrinsic
         side = 1 if intrinsic > 0.5 else 0
         own = math.exp(-_entropy(intrinsic) * temperature)
         near = math.exp(-_entropy(neighbour[slot]) * temperature)
@@ -166,8 +168,8 @@ def _advance(
     for step in range(steps):
         if step > 0:
             for place in range(first, last):
-                said[members[place]] = _probability(weights, latent, members[place])
-        _descend(weights, latent, members, first, last, soft, said, gradient, rate)
+                probability[members[place]] = _probability(weights, latent, members[place])
+        _descend(weights, latent, members, first, last, soft, probability, gradient, rate)
 
 
 @compiled
@@ -189,14 +191,14 @@ def _spread(
     members = np.empty(n, dtype=np.int64)  # in order of activation
     active = np.zeros(slots, dtype=np.bool_)
     neighbour = np.zeros(slots)
-    said = np.empty(slots)
+    probability = np.empty(slots)
     gradient = np.empty(len(weights))
     trust = np.empty(2)  # in the two prototypes
     for side in range(2):
         trust[side] = math.exp(-_entropy(prototypes[side]) * temperature)
 
-    # Verified instances first; what each active node says is added to its parent.
-    heard = np.zeros(slots)
+    # Verified instances first; the soft label of each active node is added up at its parent.
+    total = np.zeros(slots)
     children = np.zeros(slots)
     count = 0
     for place in range(n):
@@ -215,7 +217,7 @@ def _spread(
             slot = members[place]
             above = parent[slot]
             if above >= 0:
-                heard[above] += soft[slot]
+                total[above] += soft[slot]
                 children[above] += 1.0
                 if not active[above]:
                     active[above] = True
@@ -223,11 +225,11 @@ def _spread(
                     count += 1
         for place in range(first, count):
             slot = members[place]
-            neighbour[slot] = heard[slot] / children[slot]
+            neighbour[slot] = total[slot] / children[slot]
         if count > first:
             _advance(
                 weights, latent, members, first, count, neighbour, prototypes, trust,
-                temperature, rate, frontier_steps, soft, said, gradient,
+                temperature, rate, frontier_steps, soft, probability, gradient,
             )  # fmt: skip
         newest = first
 
@@ -256,13 +258,13 @@ def _spread(
             neighbour[members[place]] = soft[parent[members[place]]]
         _advance(
             weights, latent, members, starts[level], starts[level + 1], neighbour, prototypes,
-            trust, temperature, rate, frontier_steps, soft, said, gradient,
+            trust, temperature, rate, frontier_steps, soft, probability, gradient,
         )  # fmt: skip
 
     for _ in range(refine_steps):
         for place in range(n):
-            said[members[place]] = _probability(weights, latent, members[place])
-        _descend(weights, latent, members, 0, n, soft, said, gradient, rate)
+            probability[members[place]] = _probability(weights, latent, members[place])
+        _descend(weights, latent, members, 0, n, soft, probability, gradient, rate)
     for place in range(n):
         slot = nodes[place]
         if label[slot] < 0:

@@ -1,42 +1,62 @@
-"""Snapshot format: a learner's state as a value, on its way out and in.
+"""Snapshot format: a learner's state as a value, written to bytes and read back.
 
 A `Snapshot` is a manifest of plain JSON values and a set of named arrays. `encode` makes one blob
 of it: magic, version, SHA-256, header, arrays. `decode` gives it back or refuses with a
-`SnapshotError` that says why: truncated, altered, written by a newer version. No pickle.
+`SnapshotError` that names the reason: truncated, altered, of another format. No pickle.
 """
 
 import hashlib
 import json
 import math
 import struct
+from collections import Counter, deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-VERSION = 1
+VERSION = 3
+"""Formats 1 (before there was a list of experts) and 2 (before the id memory) were never released
+and are not read."""
 _MAGIC = b"DTGOLSNP"
 _PREFIX = struct.Struct("<8sI32sQ")  # magic, version, digest of all that follows, header length
-_DTYPES = ("<f8", "<i8", "<i4", "|i1", "|u1", "|b1")
+_DTYPES = ("<f8", "<f4", "<i8", "<i4", "<i2", "|i1", "|u1", "|b1")
 _EMPTY_SIDE_MAX = 1 << 20
 """Rows that an array without columns may have: nothing else would bound them."""
 
 Array = npt.NDArray[Any]
-DAMAGE = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+CORRUPTION_ERRORS = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 """What code may raise that builds a state from values that are not what they should be."""
 
 
 class SnapshotError(ValueError):
-    """A snapshot that cannot be used; the message says why."""
+    """A snapshot that cannot be used; the message gives the reason."""
+
+
+class NewerSnapshotError(SnapshotError):
+    """A snapshot in a format of a later version: not damaged, so nothing may take its place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The state of a learner: named arrays (copies, not views) and a manifest of JSON values."""
+    """The state of a learner: named arrays (copies, not views) and a manifest of JSON values.
+
+    ``immutable`` are prefixes of array names: what begins so will be the same in every later
+    snapshot that has it, so a store may keep it once.
+    """
 
     arrays: dict[str, Array]
     manifest: dict[str, Any]
+    immutable: tuple[str, ...] = ()
 
 
 def encode(snapshot: Snapshot) -> bytes:
@@ -51,14 +71,14 @@ def encode(snapshot: Snapshot) -> bytes:
     dtgol_core.state.SnapshotError: the snapshot is damaged: its checksum does not match
     """
     table = []
-    parts = []
+    parts: list[Any] = []
     for name in sorted(snapshot.arrays):
         # Not ascontiguousarray, which gives an array without sides one.
         array = np.asarray(snapshot.arrays[name], order="C")
         if array.dtype.str not in _DTYPES:
             raise SnapshotError(f"array {name} has type {array.dtype}, which is not stored")
         table.append({"name": name, "dtype": array.dtype.str, "shape": list(array.shape)})
-        parts.append(array.tobytes())
+        parts.append(array.reshape(-1).view(np.uint8))
     text = json.dumps(
         {"arrays": table, "manifest": snapshot.manifest},
         sort_keys=True,
@@ -66,9 +86,11 @@ def encode(snapshot: Snapshot) -> bytes:
         allow_nan=False,
     )
     header = text.encode("utf-8", "surrogatepass")
-    body = b"".join([header, *parts])
-    prefix = _PREFIX.pack(_MAGIC, VERSION, hashlib.sha256(body).digest(), len(header))
-    return prefix + body
+    digest = hashlib.sha256(header)
+    for part in parts:
+        digest.update(part)
+    prefix = _PREFIX.pack(_MAGIC, VERSION, digest.digest(), len(header))
+    return b"".join([prefix, header, *parts])  # the only copy
 
 
 def decode(blob: bytes) -> Snapshot:
@@ -78,10 +100,11 @@ def decode(blob: bytes) -> Snapshot:
     magic, version, digest, header_length = _PREFIX.unpack_from(blob)
     if magic != _MAGIC:
         raise SnapshotError("this is not a snapshot: it does not begin like one")
-    if version > VERSION:
+    refuse_newer(version, VERSION)
+    if version in (1, 2):
         raise SnapshotError(
-            f"the snapshot has format {version} and this version reads up to {VERSION}: "
-            f"upgrade before restoring it"
+            f"the snapshot has format {version}, which was never released and is not read: "
+            f"start anew"
         )
     body = memoryview(blob)[_PREFIX.size :]
     if version < 1 or hashlib.sha256(body).digest() != digest:
@@ -113,38 +136,55 @@ def decode(blob: bytes) -> Snapshot:
         if not isinstance(header["manifest"], dict):
             raise SnapshotError("the snapshot is damaged: it has no manifest")
         return Snapshot(arrays, header["manifest"])
-    except DAMAGE as error:
+    except CORRUPTION_ERRORS as error:
         if isinstance(error, SnapshotError):
             raise
         raise SnapshotError(f"the snapshot is damaged: {error}") from error
 
 
+def refuse_newer(found: Any, known: int) -> None:
+    """Refuse a format that a later version has written."""
+    if type(found) is int and found > known:
+        raise NewerSnapshotError(
+            f"the snapshot has format {found} and this version reads up to {known}: "
+            f"upgrade before restoring it"
+        )
+
+
 def check_types(given: Snapshot, fresh: Snapshot) -> None:
     """Refuse arrays and values of other types than in a snapshot of the same thing, fresh.
 
-    What a fresh one does not have, or has as null, is not looked at.
+    What a fresh one does not have, or has as null, is not checked.
     """
     for name, like in fresh.arrays.items():
         array = given.arrays.get(name, like)
         if array.dtype != like.dtype or array.ndim != like.ndim:
             raise SnapshotError(f"the snapshot is damaged: array {name} is of another type")
-    for room, values in fresh.manifest.items():
-        section = given.manifest.get(room, values)
-        if not isinstance(section, dict):
-            raise SnapshotError(f"the snapshot has no section {room}")
-        for name, value in values.items():
-            if not _alike(section.get(name, value), value):
-                raise SnapshotError(f"the snapshot is damaged: {room}.{name} is of another type")
+    for name, values in fresh.manifest.items():
+        found = given.manifest.get(name, values)
+        if not isinstance(found, dict):
+            raise SnapshotError(f"the snapshot has no section {name}")
+        for key, value in values.items():
+            if not _alike(found.get(key, value), value):
+                raise SnapshotError(f"the snapshot is damaged: {name}.{key} is of another type")
 
 
-def whole(value: Any) -> int:
+def require_shape(name: str, array: Array, shape: tuple[int, ...]) -> None:
+    """Refuse an array of another shape than what it belongs to."""
+    if array.shape != shape:
+        raise SnapshotError(
+            f"the snapshot does not fit together: {name} has shape {array.shape}, not {shape}"
+        )
+
+
+def require_int(value: Any) -> int:
     """The value, if it is a whole number; JSON may have given anything."""
     if type(value) is not int:
         raise TypeError(f"a {type(value).__name__} where a whole number should be")
     return value
 
 
-def text(value: Any) -> str:
+def require_str(value: Any) -> str:
     """The value, if it is a text."""
     if type(value) is not str:
         raise TypeError(f"a {type(value).__name__} where a text should be")
@@ -169,32 +209,37 @@ def digest(snapshot: Snapshot) -> str:
     return hashlib.sha256(encode(snapshot)).hexdigest()
 
 
-def gather(rooms: dict[str, dict[str, Any]]) -> Snapshot:
-    """One snapshot from those of the rooms: arrays by ``room/name``, the rest in the manifest."""
-    arrays: dict[str, Array] = {}
-    manifest: dict[str, Any] = {}
-    for room, values in rooms.items():
-        plain = {}
-        for name, value in values.items():
-            if isinstance(value, np.ndarray):
-                arrays[f"{room}/{name}"] = value
-            else:
-                plain[name] = value
-        manifest[room] = plain
+def combine(sections: Mapping[str, Mapping[str, Any]]) -> Snapshot:
+    """One snapshot from its sections: arrays by ``section/name``, the rest in the manifest."""
+    manifest = {
+        section: {name: each for name, each in values.items() if not isinstance(each, np.ndarray)}
+        for section, values in sections.items()
+    }
+    flat = flatten(sections)
+    arrays = {name: each for name, each in flat.items() if isinstance(each, np.ndarray)}
     return Snapshot(arrays, manifest)
 
 
-def part(snapshot: Snapshot, room: str) -> dict[str, Any]:
-    """What `gather` was given for a room."""
-    if not isinstance(snapshot.manifest.get(room), dict):
-        raise SnapshotError(f"the snapshot has no section {room}")
-    prefix = f"{room}/"
-    arrays = {
-        name.removeprefix(prefix): array
-        for name, array in snapshot.arrays.items()
-        if name.startswith(prefix)
+def section(snapshot: Snapshot, name: str) -> dict[str, Any]:
+    """The values that `combine` was given for a section."""
+    if not isinstance(snapshot.manifest.get(name), dict):
+        raise SnapshotError(f"the snapshot has no section {name}")
+    return {**snapshot.manifest[name], **subsection(snapshot.arrays, name)}
+
+
+def flatten(parts: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """One section from those of its parts; the names become ``part/name``."""
+    return {
+        f"{part}/{name}": each for part, values in parts.items() for name, each in values.items()
     }
-    return {**snapshot.manifest[room], **arrays}
+
+
+def subsection(section: Mapping[str, Any], part: str) -> dict[str, Any]:
+    """The values that `flatten` was given for a part."""
+    prefix = f"{part}/"
+    return {
+        name.removeprefix(prefix): each for name, each in section.items() if name.startswith(prefix)
+    }
 
 
 def pack_ids(ids: list[str]) -> tuple[Array, Array]:
@@ -215,19 +260,58 @@ def unpack_ids(text: Array, lengths: Array) -> list[str]:
     return ids
 
 
-Value = TypeVar("Value")
+ENTRY_BYTES = 100
+"""An entry of a dict, list or set, with the short text or number in it; about, on CPython."""
 
 
-def clone(value: Value) -> Value:
-    """A copy that shares nothing that can change: arrays, containers and rooms are copied."""
+def held_bytes(value: Any) -> int:
+    """Memory of a state: its arrays, and the entries of its containers.
+
+    The same for a state and for the one restored from its snapshot, so that decisions may rest on
+    it. So attributes that are no state are left out: a class names them in ``CACHES``; one whose
+    arrays have spare room says itself what it holds, in ``state_bytes``. Counters are few, and an
+    entry of 0 is not in a snapshot. Cost: by the number of containers, not of what they hold.
+    """
+    if isinstance(value, np.ndarray):
+        return int(value.nbytes)
+    if isinstance(value, Counter):
+        return 0
+    if isinstance(value, dict):
+        first = next(iter(value.values()), None)
+        nested = isinstance(first, np.ndarray | dict | list) or hasattr(first, "__dict__")
+        held = sum(map(held_bytes, value.values())) if nested else 0
+        return held + ENTRY_BYTES * len(value)
+    if isinstance(value, list | tuple | set | frozenset | deque):
+        first = value[0] if value and isinstance(value, list | tuple) else None
+        nested = isinstance(first, np.ndarray) or hasattr(first, "__dict__")
+        held = sum(map(held_bytes, value)) if nested else 0
+        return held + ENTRY_BYTES * len(value)
+    if not hasattr(value, "__dict__"):
+        return 0
+    own = getattr(value, "state_bytes", None)
+    if own is not None:
+        return int(own)
+    caches = getattr(value, "CACHES", ())
+    return sum(held_bytes(held) for name, held in vars(value).items() if name not in caches)
+
+
+Copied = TypeVar("Copied")
+
+
+def clone(value: Copied) -> Copied:
+    """A copy that shares nothing that can change: objects and what they hold are copied.
+
+    Of containers only a dict may hold objects; arrays inside of containers stay shared, so that
+    they must be read-only there.
+    """
     if hasattr(value, "copy"):
-        copied: Value = value.copy()
+        copied: Copied = value.copy()
         if isinstance(copied, dict) and hasattr(next(iter(copied.values()), None), "__dict__"):
             copied.update({key: clone(held) for key, held in copied.items()})
         return copied
     if hasattr(value, "__dict__"):
-        twin = object.__new__(type(value))
+        other = object.__new__(type(value))
         for name, held in vars(value).items():
-            setattr(twin, name, clone(held))
-        return twin
+            setattr(other, name, clone(held))
+        return other
     return value

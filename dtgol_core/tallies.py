@@ -1,4 +1,4 @@
-"""A leaf of room 9: the counters of one kind of forecast -> its quality.
+"""The counters of one kind of forecast, and its quality from them.
 
 Integers only, losses in fixed-point units, so that counters can be added in any order.
 """
@@ -39,8 +39,8 @@ class Quality:
     calibration_error: float | None
 
 
-class Mark(NamedTuple):
-    """What one forecast adds to a tally; made once for the total and the window."""
+class Increment(NamedTuple):
+    """What one forecast adds to the counters; made once for the total and the window."""
 
     error: int
     loss: int
@@ -50,8 +50,9 @@ class Mark(NamedTuple):
     surplus: int
 
 
-def mark(p: float, y: int) -> Mark:
-    return Mark(
+def increment_of(p: float, y: int) -> Increment:
+    """The increment of a forecast whose label is known."""
+    return Increment(
         error=int((p > 0.5) != y),
         loss=round(log_loss(p, y) * LOSS_UNITS),
         brier=round((p - y) * (p - y) * LOSS_UNITS),
@@ -62,7 +63,7 @@ def mark(p: float, y: int) -> Mark:
 
 
 @dataclass(slots=True)
-class Tally:
+class ForecastCounters:
     """Counters of one kind of forecast. ``bins`` is keyed by 2·bin + label."""
 
     errors: int = 0
@@ -72,14 +73,16 @@ class Tally:
     surplus: dict[int, int] = field(default_factory=dict)
     """Per calibration bin: the sum of p − y in loss units."""
 
-    def add(self, mark: "Mark", sign: int) -> None:
-        self.errors += sign * mark.error
-        self.loss += sign * mark.loss
-        self.brier += sign * mark.brier
-        bump(self.bins, mark.bin, sign)
-        bump(self.surplus, mark.bucket, sign * mark.surplus)
+    def add(self, increment: Increment, sign: int) -> None:
+        """Count a forecast, or with `sign` −1 take it back."""
+        self.errors += sign * increment.error
+        self.loss += sign * increment.loss
+        self.brier += sign * increment.brier
+        bump(self.bins, increment.bin, sign)
+        bump(self.surplus, increment.bucket, sign * increment.surplus)
 
-    def merge(self, other: "Tally") -> None:
+    def merge(self, other: "ForecastCounters") -> None:
+        """Add the counters of others."""
         self.errors += other.errors
         self.loss += other.loss
         self.brier += other.brier
@@ -88,6 +91,7 @@ class Tally:
                 bump(own, key, amount)
 
     def quality(self, count: int) -> Quality:
+        """The quality of `count` forecasts."""
         if count == 0:
             return Quality(None, None, None, None, None, None, None)
         auc, error = self._auc()

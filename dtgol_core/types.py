@@ -1,25 +1,38 @@
-"""The values that are handed from room to room.
+"""The values that stages and experts hand to each other. All of them are frozen.
 
-All of them are frozen. A refused record is a value too (`Rejection`): the learner answers
-bad input, it does not raise on it.
+A refused record is a value too (`Rejection`): the learner answers bad input, it does not raise.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from dtgol_core.compiled import compiled
+
 FloatArray: TypeAlias = npt.NDArray[np.float64]
+SingleArray: TypeAlias = npt.NDArray[np.float32]
 IntArray: TypeAlias = npt.NDArray[np.int64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
 Value: TypeAlias = float | int | bool | str | None
 """What a feature may carry; ``None`` is missing, the same as an absent name."""
 
-Record: TypeAlias = Mapping[str, Value]
+FeatureValues: TypeAlias = Mapping[str, Value]
+"""One record: its values by feature name."""
+
+RejectionReason: TypeAlias = Literal[
+    "kind-conflict",
+    "out-of-range",
+    "not-finite",
+    "out-of-bounds",
+    "too-many-columns",
+    "feature-name",
+]
 
 
 class LabelOutcome(StrEnum):
@@ -33,10 +46,19 @@ class LabelOutcome(StrEnum):
     """Its instance has expired: dead letter ``label-late``."""
     REPEATED = "repeated"
     """The same value again: ignored."""
+    ERASED = "erased"
+    """Its instance was erased on request: ignored."""
+    CONFIRMED = "confirmed"
+    """The default label was learnt at expiry, and this is the same."""
     CORRECTED_IGNORED = "corrected-ignored"
-    """Another value, too late or ``corrected = "first"``: ignored here; the evaluator re-scores."""
+    """Another value, ``corrected = "first"``: ignored here; the evaluator re-scores."""
     CORRECTED_REPLACED = "corrected-replaced"
     """Another value before the first was learnt, ``corrected = "last"``: replaces it."""
+    CORRECTED_RELABELLED = "corrected-relabelled"
+    """Another value after the first (or the default) was learnt: replaced in the memory of the
+    experts that still rehearse the instance. What has gone into weights stays there."""
+    CORRECTION_TOO_LATE = "correction-too-late"
+    """The same, and no expert has the instance any more: dead letter ``correction-too-late``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +68,117 @@ class Rejection:
     ``detail`` names features and limits, never values.
     """
 
-    reason: str
+    reason: RejectionReason
     detail: str
+
+
+class RejectedError(ValueError):
+    """What a strict learner raises in place of a `Rejection`."""
+
+    def __init__(self, rejection: Rejection) -> None:
+        super().__init__(f"{rejection.reason}: {rejection.detail}")
+        self.rejection = rejection
 
 
 @dataclass(frozen=True, slots=True)
 class LabelReceipt:
-    """The answer to ``learn``: the outcome, and the ids of held labels given up because of it."""
+    """The answer to ``learn``: the outcome, and the ids of held labels given up because of it.
+
+    ``setting`` names the bound by which the instance of a late label expired.
+    """
 
     outcome: LabelOutcome
     orphans: tuple[str, ...] = ()
+    setting: str | None = None
+
+
+_ABSENT: SingleArray = np.zeros(0, dtype=np.float32)
+
+
+class _Scales(NamedTuple):
+    latent: FloatArray
+    original: FloatArray
+    cumulative: SingleArray = _ABSENT
+    fast: SingleArray = _ABSENT
+    completed: SingleArray = _ABSENT
+
+
+class Vectors(_Scales):
+    """One record in every scale, shape (columns,) each, without the constant 1 of a bias.
+
+    ``latent`` is the copula's score and ``original`` the standard score over its window.
+    ``cumulative`` and ``fast`` are standardised by running moments, 0 where missing; ``completed``
+    is ``cumulative`` with its missing cells filled by the copula. These three are empty,
+    or 0 after padding, where no listed expert names them in `Expert.scales`.
+
+    A further scale is a further field here and its values in `Learner._encode`: the delay table
+    stores whatever scales the experts name.
+    """
+
+    @cached_property
+    def design(self) -> FloatArray:
+        """x of a regression over the columns, shape (3·columns + 1,): made once for all experts.
+
+        ``[1, then (latent, cumulative, fast) of each column]``. The latent score is rounded to
+        float32 as the others are, so that a memory of float32 rows holds exactly what was learnt.
+        """
+        return _design(self.latent, self.cumulative, self.fast)
+
+    def padded(self, columns: int) -> "Vectors":
+        """The same record with 0 in the columns that came after it."""
+        if len(self.latent) == columns:
+            return self
+        padded: list[Any] = [
+            np.concatenate([each, np.zeros(columns - len(each), dtype=each.dtype)]) for each in self
+        ]
+        return Vectors(*padded)
+
+
+@compiled
+def _design(latent: FloatArray, cumulative: SingleArray, fast: SingleArray) -> FloatArray:
+    x = np.empty(3 * len(latent) + 1)
+    x[0] = 1.0
+    for column in range(len(latent)):
+        x[3 * column + 1] = np.float32(latent[column])
+        x[3 * column + 2] = cumulative[column]
+        x[3 * column + 3] = fast[column]
+    return x
+
+
+class Instance(NamedTuple):
+    """One record as one expert sees it, on arrival and again when its label comes.
+
+    ``vectors`` are those of its arrival, padded to the columns of today. ``kept`` holds the numbers
+    that this expert's `observe` returned for it.
+    """
+
+    step: int
+    vectors: Vectors
+    kept: Sequence[float] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What an expert knows, for people to look at.
+
+    ``weights`` have the shape (columns + 1,), the bias first.
+    """
+
+    numbers: Mapping[str, float]
+    weights: Mapping[str, FloatArray]
+
+
+class ExpertAnswer(NamedTuple):
+    """The probability that one expert gave, and its weight.
+
+    The weight is by how much the forecast's log-odds move with the expert's: the sum of its
+    coefficients in the stacks, each times the stack's weight in the guard; for ``naive`` its weight
+    in the guard. It may be negative, and weights need not sum to 1. Where one expert decides, it
+    has 1 and all others 0.
+    """
+
+    p: float
+    weight: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,30 +191,34 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What the learner says about one record.
+    """The answer to one record.
 
-    ``latent_*`` and ``original_*`` are the probabilities of the four tracks; before the first
-    label is learnt there is no transient track and it equals the persistent one.
+    ``naive`` is the answer of the expert of that name, the measure of what the others add;
+    ``unverified`` counts the instances that waited for their label when the record came.
     """
 
     step: int
     p: float
     label: int
     naive: float
-    latent_weight: float
-    latent_persistent: float
-    latent_transient: float
-    original_persistent: float
-    original_transient: float
     labels_learnt: int
     unverified: int
     observed_share: float
     uncertainty: float
+    experts: Mapping[str, ExpertAnswer] = field(default_factory=dict)
+    """By name, in the order of the list of experts; empty for a learner that has none."""
+    guard: Mapping[str, float] = field(default_factory=dict)
+    """Weights in ``p`` of the stacks and of ``naive``, which sum to 1; empty where one expert
+    decides."""
     repeat: bool = False
+    conflicts: int = 0
+    """Cells of another kind than their feature, taken as missing."""
     why: tuple[Contribution, ...] = ()
     learnt: tuple[str, ...] = ()
     """Ids whose labels were learnt at the start of this step, in order."""
     expired: tuple[str, ...] = ()
     """Ids of instances that left unanswered at this step."""
+    defaulted: tuple[str, ...] = ()
+    """Those of them whose default label (``delay.expired``) was learnt in place of a true one."""
     orphans: tuple[str, ...] = ()
     """Ids of held labels given up at this step: dead letters ``label-orphan``."""

@@ -1,12 +1,14 @@
 """What all tests share: one BLAS thread, the data folder, how long Hypothesis may search."""
 
 import os
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
-from pipeline.environment import prepare
+from pipeline.runtime.environment import prepare
 
 prepare()  # before any test module imports numpy
 
@@ -18,8 +20,9 @@ settings.load_profile("ci" if os.environ.get("CI") else "dtgol")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options of the fault and load tests; declared here, where pytest looks for them."""
+    """Options of single lanes; declared here, where pytest looks for them."""
     parser.addoption("--long", action="store_true", help="more rounds, records and seeds")
+    parser.addoption("--screenshots", action="store_true", help="write those of the README")
     parser.addoption("--fault-seed", type=int, help="run every fault trial with this seed alone")
 
 
@@ -29,6 +32,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         left_out = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """A skip is a failure in CI and in the lanes that ask for a broker: it would hide a gap."""
+    report = yield
+    if report.skipped and any(os.environ.get(name) for name in ("CI", "DTGOL_REQUIRE_BROKER")):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid}: nothing may be skipped here. {report.longrepr[2]}"
+    return report
 
 
 @pytest.fixture(scope="session")

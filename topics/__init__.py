@@ -1,5 +1,5 @@
-"""The contracts: what is on the wire, and nothing about how it gets there.
+"""The contracts: what is on the wire, not how it is transported.
 
-Start at `catalog` (the table of topics), then the message you care about; `codec` is the door
-through which every byte comes in. No Kafka package, no clock and no file is used by readers.
+Start at `catalog` (the table of topics), then the message you care about; `codec` reads and writes
+them. Nothing here uses a Kafka package, a clock or a file, apart from `generate`.
 """

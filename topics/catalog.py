@@ -1,35 +1,38 @@
-"""The table of topics, as data: who writes what, where, and how long it stays.
+"""The table of topics, as data: what is in them, who writes and reads them, how long they stay.
 
-`wishes` turns it into the exact settings of every topic for one prefix, partition count and
+`desired_topics` turns it into the exact settings of every topic for one prefix, partition count and
 replication; `dtgol topics` compares them with a cluster. Features, labels, journal,
-predictions and snapshots go together: one partition count, fixed for life, because a partition
+predictions and snapshots are co-partitioned: one partition count, fixed for life, as a partition
 number is part of a learner's identity. Growing means a new prefix and reprocessing.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from topics.deadletters import DeadLetter, Redriven
 from topics.features import Features
-from topics.journal import ConfigChange, Crash, Reset, Retry, Skip, Source
-from topics.labels import Label
+from topics.journal import ConfigChange, Crash, Reset, Retry, Retype, Skip, Source, Version
+from topics.labels import Erasure, Label
 from topics.predictions import Prediction
-from topics.refusals import DEFAULT_LIMITS
-from topics.scores import Score
+from topics.reasons import DEFAULT_LIMITS
+from topics.scores import Event, Score
 from topics.snapshots import Chunk
 
 DAY_MS = 86_400_000
 RETENTION_MS = 30 * DAY_MS
 """Long enough for late labels, a long outage and an audit; a setting of the operator."""
 MESSAGE_BYTES_MAX = 1_048_588
-"""Kafka's default, said aloud: four times the record limit, so that a record over it can come in
-and be refused by us with a dead letter, and a copy with our headers always fits."""
+"""Kafka's default, set explicitly: four times the record limit, so that a record over it can come
+in and be refused by us with a dead letter, and a copy with our headers always fits."""
 HEADROOM_BYTES = 65_536
-TOGETHER = ("features", "labels", "journal", "predictions", "snapshots")
+BROKER_DEFAULT = -1
+"""As a replication: as many copies as the brokers give a new topic; Kafka's own number for it."""
+COPARTITIONED = ("features", "labels", "journal", "predictions", "snapshots")
 AT_LEAST = ("max.message.bytes", "min.insync.replicas", "retention.ms")
-"""Settings of which a cluster may have more than is wished; retention unless it was asked for."""
+"""Settings of which a cluster may have more than is desired; retention only if the operator did not
+name it."""
 _KAFKA_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -40,9 +43,9 @@ class Cleanup(StrEnum):
     COMPACT = "compact"
 
 
-class Stamp(StrEnum):
-    """Whose time a record carries. What is kept for a time is stamped on append, or a backfill
-    of old records would be past retention at once; event time lives in the payload."""
+class TimestampType(StrEnum):
+    """Which time a record carries. Topics with a retention are stamped on append, or a backfill of
+    old records would be past retention at once; event time is in the payload."""
 
     CREATE = "CreateTime"
     APPEND = "LogAppendTime"
@@ -55,8 +58,9 @@ class Topic:
     name: str
     purpose: str
     key: str
-    writer: str
+    writers: tuple[str, ...]
     readers: tuple[str, ...]
+    """Both by role: sequencer and learner run in the worker, operators are commands of `dtgol`."""
     payloads: tuple[type, ...]
     """Messages whose JSON is the value."""
     headers: type | None = None
@@ -64,66 +68,66 @@ class Topic:
     marker: type | None = None
     """Message in the headers of records that have neither key nor value."""
     cleanup: Cleanup = Cleanup.DELETE
-    stamp: Stamp = Stamp.APPEND
+    stamp: TimestampType = TimestampType.APPEND
 
     @property
-    def together(self) -> bool:
-        """Whether it must have as many partitions as the other topics that go together."""
-        return self.name in TOGETHER
+    def copartitioned(self) -> bool:
+        """Whether it must have as many partitions as the other co-partitioned topics."""
+        return self.name in COPARTITIONED
 
 
 CATALOG = (
     Topic(
         "features",
-        "Records to be answered. A record stamped with an old time of its own is past retention "
-        "at once: put event time into `ts` and let the client stamp the record.",
+        "Records to be answered. A record with an old timestamp is past retention at once: put "
+        "event time into `ts` and let the client set the timestamp.",
         "yours: the stream, or the instance to shard a stream; the same for features and label",
-        writer="producers",
-        readers=("sequencer",),
+        writers=("producers", "operators"),
+        readers=("sequencer", "operators"),
         payloads=(Features,),
-        stamp=Stamp.CREATE,
+        stamp=TimestampType.CREATE,
     ),
     Topic(
         "labels",
         "The truth about instances, whenever it comes.",
         "that of the features",
-        writer="producers",
-        readers=("sequencer", "evaluator"),
-        payloads=(Label,),
-        stamp=Stamp.CREATE,
+        writers=("producers", "operators"),
+        readers=("sequencer", "evaluator", "operators"),
+        payloads=(Label, Erasure),
+        stamp=TimestampType.CREATE,
     ),
     Topic(
         "journal",
-        "The one order of features and labels in a partition, and what was decided about it. Must "
-        "outlive the oldest snapshot.",
+        "The one order of features and labels in a partition, and control records. Its retention "
+        "must reach back to the oldest snapshot.",
         "that of the source record; none for control records",
-        writer="sequencer",
-        readers=("learner",),
-        payloads=(Features, Label, ConfigChange, Reset, Crash, Skip, Retry),
+        writers=("sequencer", "learner", "operators"),
+        readers=("learner", "operators"),
+        payloads=(Features, Label, ConfigChange, Reset, Retype, Crash, Skip, Retry, Version),
         headers=Source,
     ),
     Topic(
         "predictions",
-        "What the learner said about each record, with the producer's headers.",
+        "The learner's answer to each record, with the producer's headers.",
         "that of the features",
-        writer="learner",
-        readers=("evaluator", "consumers"),
+        writers=("learner",),
+        readers=("learner", "evaluator", "consumers", "operators"),
         payloads=(Prediction,),
     ),
     Topic(
         "scores",
-        "Each prediction against its label.",
-        "that of the features",
-        writer="evaluator",
-        readers=("consumers",),
-        payloads=(Score,),
+        "Each prediction against its label; and events of learners, with the header dtgol-event.",
+        "that of the features; none for events",
+        writers=("evaluator", "learner"),
+        readers=("consumers", "operators"),
+        payloads=(Score, Event),
     ),
     Topic(
         "dead-letters",
         "Refused records with their original bytes and the reason, and markers of those that were "
         "sent back.",
         "the original's; none for markers",
-        writer="learner",
+        writers=("sequencer", "learner", "operators"),
         readers=("operators",),
         payloads=(),
         headers=DeadLetter,
@@ -131,20 +135,20 @@ CATALOG = (
     ),
     Topic(
         "snapshots",
-        "Learners and manifests in chunks, from which any host can go on.",
+        "Learners, evaluations and manifests in chunks, from which any host can restore.",
         "kind, name and part of the chunk",
-        writer="learner",
-        readers=("learner",),
+        writers=("learner", "evaluator"),
+        readers=("learner", "evaluator", "operators"),
         payloads=(),
         headers=Chunk,
         cleanup=Cleanup.COMPACT,
-        stamp=Stamp.CREATE,
+        stamp=TimestampType.CREATE,
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class TopicSpec:
     """How one topic should be on a cluster; ``config`` holds Kafka's own names and texts."""
 
     topic: Topic
@@ -153,7 +157,11 @@ class Wish:
     replication: int
     config: Mapping[str, str]
     retention_asked: bool = False
-    """Whether the operator named the retention: then it is to be so long, and no longer."""
+    """Whether the operator named the retention: then the topic must have exactly that."""
+
+    def with_replication(self, copies: int) -> "TopicSpec":
+        """The same topic with this many copies."""
+        return replace(self, replication=copies, config={**self.config, **_in_sync(copies)})
 
 
 def topic_name(prefix: str, name: str) -> str:
@@ -166,22 +174,22 @@ def topic_name(prefix: str, name: str) -> str:
     return full
 
 
-def wishes(
+def desired_topics(
     prefix: str,
     partitions: int,
     replication: int,
     record_bytes_max: int = DEFAULT_LIMITS.record_bytes_max,
     retention_ms: Mapping[str, int] | None = None,
-) -> tuple[Wish, ...]:
+) -> tuple[TopicSpec, ...]:
     """The settings of every topic; ``retention_ms`` asks for that of single ones (-1: for ever)."""
-    if partitions < 1 or replication < 1:
+    if partitions < 1 or (replication < 1 and replication != BROKER_DEFAULT):
         raise ValueError("partitions and replication must be at least 1")
     kept = dict(retention_ms or {})
     timed = {topic.name for topic in CATALOG if topic.cleanup is Cleanup.DELETE}
     if not kept.keys() <= timed:
         raise ValueError(f"retention can be set for {', '.join(sorted(timed))} only")
     made = tuple(
-        Wish(
+        TopicSpec(
             topic,
             topic_name(prefix, topic.name),
             partitions,
@@ -191,17 +199,27 @@ def wishes(
         )
         for topic in CATALOG
     )
-    assert partition_mismatch({wish.topic.name: wish.partitions for wish in made}) is None
+    assert partition_mismatch({spec.topic.name: spec.partitions for spec in made}) is None
     return made
 
 
 def partition_mismatch(counts: Mapping[str, int]) -> str | None:
-    """One sentence if topics that go together differ in partitions, by plain name; else None."""
-    found = {name: counts[name] for name in TOGETHER if name in counts}
+    """One sentence if co-partitioned topics differ in partitions, by plain name; else None."""
+    found = {name: counts[name] for name in COPARTITIONED if name in counts}
     if len(set(found.values())) <= 1:
         return None
     listed = ", ".join(f"{name} {count}" for name, count in found.items())
     return f"these topics must have the same number of partitions: {listed}"
+
+
+def _in_sync(replication: int) -> Mapping[str, str]:
+    """With three replicas two must have a record before it is acknowledged; with fewer, one.
+
+    While the number of replicas is the brokers' choice, so is this.
+    """
+    if replication == BROKER_DEFAULT:
+        return {}
+    return {"min.insync.replicas": "2" if replication >= 3 else "1"}
 
 
 def _config(
@@ -211,8 +229,7 @@ def _config(
         "cleanup.policy": str(topic.cleanup),
         "message.timestamp.type": str(topic.stamp),
         "max.message.bytes": str(max(MESSAGE_BYTES_MAX, record_bytes_max + HEADROOM_BYTES)),
-        # With three copies two must have a record before it counts; with fewer, one.
-        "min.insync.replicas": "2" if replication >= 3 else "1",
+        **_in_sync(replication),
     }
     if topic.cleanup is Cleanup.DELETE:
         return config | {"retention.ms": str(retention_ms)}
@@ -220,4 +237,4 @@ def _config(
     return config | {"segment.bytes": str(64 * 1024 * 1024)}
 
 
-assert {topic.name for topic in CATALOG} >= set(TOGETHER)
+assert {topic.name for topic in CATALOG} >= set(COPARTITIONED)

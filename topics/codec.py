@@ -1,10 +1,11 @@
-"""Bytes to record and back: the door through which every record comes in.
+"""Bytes to message and back; every record from outside is read here.
 
-Bytes -> `Features` or `Label` or `Rejection`; strict, and it never raises, whatever the bytes.
-The first refusal found is the answer. Of a JSON key given twice
-the last one counts: RFC 8259 leaves it open, the parser keeps the last, and looking for it would
-cost a second parse of every record; the same bytes always give the same record. An empty key is
-a key. What needs memory (kinds, columns, duplicates) is the fold's matter, not decided here.
+Bytes in, `Features` or `Label` or `Rejection` out; strict, and it never raises, whatever the bytes.
+The first reason found is returned. Of a JSON key given twice the last one counts: RFC 8259 leaves
+it open, the parser keeps the last, and looking for it would cost a second parse of every record;
+the same bytes always give the same record. An empty key is a key. JSON in the frame of a schema
+registry (a zero byte and four of the schema's number) is read without its frame; no registry is
+asked. What needs memory (kinds, columns, duplicates) is decided by the fold, not here.
 """
 
 import re
@@ -14,18 +15,22 @@ from typing import Any
 
 import orjson
 
-from topics.features import DEFAULT_STREAM, STREAM_PATTERN, Features, Value
-from topics.labels import Label
+from topics.features import DEFAULT_STREAM, STREAM_PATTERN, Features, FeatureValue
+from topics.labels import Erasure, Label
 from topics.predictions import Prediction
-from topics.refusals import DEFAULT_LIMITS, NUMBER_MAX, TS_MAX, Limits, Reason, Rejection
-from topics.scores import Score
+from topics.reasons import DEFAULT_LIMITS, NUMBER_MAX, SECONDS, TS_MAX, Limits, Reason, Rejection
+from topics.scores import Event, Score
 from topics.wire import read, whole, write
 
 _FEATURES_FIELDS = frozenset(("stream", "id", "x", "ts"))
 _LABEL_FIELDS = frozenset(("stream", "id", "y", "ts"))
 _STREAM = re.compile(STREAM_PATTERN)
+FRAME_BYTES = 5
+"""A zero byte and the schema's number, as a schema registry's serializers put before a value."""
+AVRO_MAGIC = b"Obj\x01"
+"""What an Avro file begins with."""
 _QUOTE_CHARS_MAX = 64
-"""A feature name in a detail is cut here: the detail travels in a header."""
+"""A feature name in a detail is truncated to this: the detail travels in a header."""
 
 
 def read_features(
@@ -44,10 +49,10 @@ def read_features(
         return head
     x = _observed(raw.get("x"), limits)
     if isinstance(x, Rejection):
-        return x
+        return _hinted(x, raw)
     stream, instance, ts = head
-    # Only an escape can spell U+0000, so most records are cleared by one look for a backslash.
-    if value is not None and b"\\" in value and _has_nul(instance, x):
+    # Only an escape can spell U+0000, so a record without a backslash has none.
+    if value is not None and b"\\" in value and _has_nul(instance, raw["x"]):
         return Rejection(Reason.NUL_CHARACTER, "id or x: a character U+0000")
     return Features(stream, instance, x, ts, _unknown(raw, _FEATURES_FIELDS))
 
@@ -68,13 +73,27 @@ def read_label(
         return head
     y = raw.get("y")
     if y is None:
-        return Rejection(Reason.MISSING_FIELD, "y: must be there")
+        return _hinted(Rejection(Reason.MISSING_FIELD, "y: must be there"), raw)
     if type(y) not in (int, float, bool) or y not in (0, 1):
         return Rejection(Reason.LABEL_NOT_BINARY, "y: must be 0, 1, false or true")
     stream, instance, ts = head
     if "\x00" in instance:
         return Rejection(Reason.NUL_CHARACTER, "id: a character U+0000")
     return Label(stream, instance, int(y), ts, _unknown(raw, _LABEL_FIELDS))
+
+
+def read_erasure(value: bytes | None) -> Erasure | None:
+    """The erasure request in a record of the labels topic, if it is one."""
+    raw = parse(value)
+    if isinstance(raw, Rejection) or "erase" not in raw:
+        return None
+    erasure = read(Erasure, raw)
+    return None if isinstance(erasure, Rejection) else erasure
+
+
+def write_erasure(erasure: Erasure) -> bytes:
+    """The bytes of an erasure request."""
+    return write(erasure)
 
 
 def write_features(features: Features) -> bytes:
@@ -104,8 +123,6 @@ def read_score(value: bytes | None) -> Score | Rejection:
 
 def write_prediction(prediction: Prediction) -> bytes:
     """The bytes of a prediction; a number that is not finite raises ValueError."""
-    if not all(isfinite(part.log_odds) for part in prediction.why):
-        raise ValueError("a Prediction with a contribution that is not finite")
     return write(prediction)
 
 
@@ -114,13 +131,21 @@ def write_score(score: Score) -> bytes:
     return write(score)
 
 
+def write_event(event: Event) -> bytes:
+    """The bytes of an event."""
+    return write(event)
+
+
 def parse(value: bytes | None) -> dict[str, Any] | Rejection:
     """The JSON object in the bytes of a record, or why there is none."""
     if not value:
         return Rejection(Reason.EMPTY_VALUE, "value: must be there")
+    framed = value[:1] == b"\x00" and len(value) > FRAME_BYTES
     try:
-        raw = orjson.loads(value)
+        raw = orjson.loads(value[FRAME_BYTES:] if framed else value)
     except orjson.JSONDecodeError as error:
+        if framed or value.startswith(AVRO_MAGIC):
+            return Rejection(Reason.NOT_JSON, "looks like Avro: JSON is expected")
         # The parser's texts are fixed sentences and quote nothing of the record.
         huge = "infinity" in error.msg
         reason = Reason.OUT_OF_RANGE if huge else Reason.NOT_JSON
@@ -171,17 +196,19 @@ def _head(
     if not 0 <= ts <= TS_MAX:
         where = "ts" if given is not None else "ts: absent, and the record's timestamp"
         return Rejection(Reason.OUT_OF_RANGE, f"{where}: must be 0 to {TS_MAX} epoch milliseconds")
+    if given is not None and ts in SECONDS:
+        return Rejection(Reason.OUT_OF_RANGE, "ts: looks like seconds; epoch milliseconds expected")
     return stream, instance, ts
 
 
-def _observed(x: Any, limits: Limits) -> dict[str, Value] | Rejection:
+def _observed(x: Any, limits: Limits) -> dict[str, FeatureValue] | Rejection:
     """The features that are there, without nulls; runs once per feature, so it is spelled out."""
     if type(x) is not dict:
         return _not_an_object(x)
     if len(x) > limits.features_max:
         return Rejection(Reason.TOO_MANY_FEATURES, f"x: over {limits.features_max} features")
     name_bytes_max, text_bytes_max = limits.feature_name_bytes_max, limits.text_bytes_max
-    # A character takes at most four bytes: shorter ones fit without being looked at.
+    # A character takes at most four bytes: shorter ones fit without being encoded.
     name_fits, text_fits = name_bytes_max // 4, text_bytes_max // 4
     low, high, nulls = -NUMBER_MAX, NUMBER_MAX, False
     for name, given in x.items():
@@ -216,6 +243,13 @@ def _not_an_object(x: object) -> Rejection:
     return Rejection(Reason.WRONG_TYPE, "x: must be an object")
 
 
+def _hinted(refusal: Rejection, raw: Mapping[str, Any]) -> Rejection:
+    """The refusal, with a hint where the record is a CloudEvent in structured mode."""
+    if refusal.reason is not Reason.MISSING_FIELD or "specversion" not in raw:
+        return refusal
+    return Rejection(refusal.reason, f"{refusal.detail}; of CloudEvents only binary mode is read")
+
+
 def _longer(text: str, bytes_max: int) -> bool:
     """Whether a text is longer in UTF-8; encodes only where the length leaves it open."""
     if text.isascii():
@@ -223,7 +257,7 @@ def _longer(text: str, bytes_max: int) -> bool:
     return len(text.encode()) > bytes_max
 
 
-def _has_nul(instance: str, x: Mapping[str, Value]) -> bool:
+def _has_nul(instance: str, x: Mapping[str, FeatureValue]) -> bool:
     texts = (given for given in x.values() if isinstance(given, str))
     return any("\x00" in text for text in (instance, *x, *texts))
 

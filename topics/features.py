@@ -1,7 +1,7 @@
 """The features message: one record to be answered. Written by you, read by the sequencer.
 
 Absent and null mean missing, everywhere; so ``x`` holds what was observed and no nulls. ``x``
-may be empty but must be there: a label sent to the wrong topic shall not pass for a record in
+may be empty but must be there: a label sent to the wrong topic must not be taken for a record in
 which nothing was observed. Of a JSON key given twice the last one counts (`codec`).
 """
 
@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from topics.refusals import DEFAULT_LIMITS, NUMBER_MAX, TS_MAX
+from topics.reasons import DEFAULT_LIMITS, NUMBER_MAX, SECONDS, TS_MAX
 from topics.wire import wire
 
-Value: TypeAlias = float | int | bool | str
+FeatureValue: TypeAlias = float | int | bool | str
 DEFAULT_STREAM = "default"
 STREAM_PATTERN = "^[A-Za-z0-9_][A-Za-z0-9._-]*$"
 
@@ -36,11 +36,13 @@ ID_WIRE = wire(
     maximum=2**64 - 1,
 )
 TS_WIRE = wire(
-    "Event time in epoch milliseconds; the record's timestamp if absent.",
+    "Event time in epoch milliseconds; the record's timestamp if absent. From 10^9 to 10^10 it is "
+    "refused: that is a time in seconds.",
     type=["integer", "null"],
     minimum=0,
     maximum=TS_MAX,
     required=False,
+    **{"not": {"type": "integer", "minimum": SECONDS.start, "maximum": SECONDS.stop - 1}},
 )
 X_WIRE = wire(
     "What was observed, by feature name: a number, a boolean or a text (a level). Absent or null "
@@ -67,7 +69,7 @@ class Features:
 
     stream: str = field(metadata=STREAM_WIRE)
     id: str = field(metadata=ID_WIRE)
-    x: Mapping[str, Value] = field(metadata=X_WIRE)
+    x: Mapping[str, FeatureValue] = field(metadata=X_WIRE)
     ts: int = field(metadata=TS_WIRE)
     unknown: tuple[str, ...] = ()
     """Names of fields that the contract does not know: ignored, to be counted. Never written."""

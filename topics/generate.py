@@ -16,14 +16,14 @@ from typing import Any, get_args
 
 import yaml
 
-from topics.catalog import CATALOG, Topic, wishes
+from topics.catalog import CATALOG, Topic, desired_topics
 from topics.deadletters import DeadLetter, Redriven
 from topics.features import Features
 from topics.headers import header_name
-from topics.journal import ConfigChange, Crash, Reset, Retry, Skip, Source
-from topics.labels import Label
+from topics.journal import ConfigChange, Crash, Reset, Retry, Retype, Skip, Source, Version
+from topics.labels import Erasure, Label
 from topics.predictions import Prediction
-from topics.scores import Score
+from topics.scores import Event, Score
 from topics.snapshots import Chunk
 from topics.wire import described, schema
 
@@ -31,13 +31,17 @@ FOLDER = Path(__file__).parent
 PAYLOADS: dict[str, type] = {
     "features": Features,
     "labels": Label,
+    "labels-erasure": Erasure,
     "predictions": Prediction,
     "scores": Score,
+    "scores-event": Event,
     "journal-config": ConfigChange,
     "journal-reset": Reset,
+    "journal-retype": Retype,
     "journal-crash": Crash,
     "journal-skip": Skip,
     "journal-retry": Retry,
+    "journal-version": Version,
 }
 HEADERS: dict[str, type] = {
     "dead-letters-headers": DeadLetter,
@@ -46,7 +50,7 @@ HEADERS: dict[str, type] = {
     "snapshots-headers": Chunk,
 }
 VERSION = 1
-"""Of all contracts. A message may gain optional fields; anything else is a new topic prefix."""
+"""Of all contracts. A message may gain optional fields; any other change is a new topic prefix."""
 
 
 def schema_files() -> dict[str, dict[str, Any]]:
@@ -101,8 +105,8 @@ def main(arguments: Sequence[str]) -> int:
     extra = [path for path in (FOLDER / "schemas").glob("*.json") if path not in wanted]
     if "--check" in arguments:
         for path in stale + extra:
-            problem = "is not what" if path in wanted else "is not among what"
-            sys.stderr.write(f"{path.relative_to(FOLDER.parent)} {problem} the types say\n")
+            problem = "differs from" if path in wanted else "is not among"
+            sys.stderr.write(f"{path.relative_to(FOLDER.parent)} {problem} what is generated\n")
         return 1 if stale or extra else 0
     for path in stale:
         path.write_text(wanted[path])
@@ -123,24 +127,24 @@ def _headers_schema(cls: type) -> dict[str, Any]:
     needed = []
     for item, hint in described(cls):
         (kind,) = (part for part in get_args(hint) or (hint,) if part is not NoneType)
-        said: dict[str, Any] = {"description": item.metadata["doc"], "type": "string"}
+        header: dict[str, Any] = {"description": item.metadata["doc"], "type": "string"}
         if kind is int:
-            said["pattern"] = "^-?[0-9]+$"
+            header["pattern"] = "^-?[0-9]+$"
         elif issubclass(kind, StrEnum):
-            said["enum"] = [str(member) for member in kind]
+            header["enum"] = [str(member) for member in kind]
         elif "pattern" in item.metadata["schema"]:
-            said["pattern"] = item.metadata["schema"]["pattern"]
-        properties[header_name(item.name)] = said
+            header["pattern"] = item.metadata["schema"]["pattern"]
+        properties[header_name(item.name)] = header
         if NoneType not in get_args(hint):
             needed.append(header_name(item.name))
     return {"type": "object", "properties": properties, "required": needed}
 
 
 def _channel(topic: Topic) -> dict[str, Any]:
-    (wish,) = (wish for wish in wishes("", 1, 1) if wish.topic is topic)
-    kafka: dict[str, Any] = {"cleanup.policy": [wish.config["cleanup.policy"]]}
+    (spec,) = (spec for spec in desired_topics("", 1, 1) if spec.topic is topic)
+    kafka: dict[str, Any] = {"cleanup.policy": [spec.config["cleanup.policy"]]}
     numbers = ("retention.ms", "max.message.bytes")
-    kafka |= {name: int(wish.config[name]) for name in numbers if name in wish.config}
+    kafka |= {name: int(spec.config[name]) for name in numbers if name in spec.config}
     return {
         "address": topic.name,
         "description": topic.purpose,
@@ -149,9 +153,9 @@ def _channel(topic: Topic) -> dict[str, Any]:
         },
         "bindings": {"kafka": {"topicConfiguration": kafka, "bindingVersion": "0.5.0"}},
         "x-key": topic.key,
-        "x-partitions": "together" if topic.together else "any",
+        "x-partitions": "copartitioned" if topic.copartitioned else "any",
         "x-timestamp-type": str(topic.stamp),
-        "x-writer": topic.writer,
+        "x-writers": list(topic.writers),
         "x-readers": list(topic.readers),
     }
 
@@ -192,12 +196,12 @@ def _example(name: str) -> Any:
 
 
 def _operations(topic: Topic) -> list[tuple[str, dict[str, Any]]]:
-    """What dtgol does with a topic; what others do is theirs to describe."""
+    """Operations of dtgol's own processes on a topic; clients describe theirs themselves."""
     ours = {"sequencer", "learner", "evaluator"}
     noun = topic.name.title().replace("-", "")
     channel = {"$ref": f"#/channels/{topic.name}"}
     made = []
-    if topic.writer in ours:
+    if ours & set(topic.writers):
         made.append((f"send{noun}", {"action": "send", "channel": channel}))
     if ours & set(topic.readers):
         made.append((f"receive{noun}", {"action": "receive", "channel": channel}))

@@ -2,8 +2,8 @@
 
 A field ``topic_id`` of a header message travels as header ``dtgol-topic-id``; whole numbers are
 decimal ASCII, texts UTF-8, None is absent. Readable with kcat on purpose. A record may carry
-headers of its own, and some that look like ours (a redriven dead letter): those of ours that come
-last win, and `foreign` gives back what was the producer's.
+headers of its own, and some that look like ours (a redriven dead letter): of ours the last counts,
+and `producer_headers` gives those that are the producer's.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ from functools import cache
 from types import NoneType
 from typing import Any, TypeAlias, TypeVar, get_args
 
-from topics.refusals import Reason, Rejection
+from topics.reasons import Reason, Rejection
 from topics.wire import described
 
 PREFIX = "dtgol-"
@@ -25,15 +25,26 @@ def header_name(field_name: str) -> str:
     return PREFIX + field_name.replace("_", "-")
 
 
-def foreign(headers: Iterable[Header]) -> list[Header]:
+def producer_headers(headers: Iterable[Header]) -> list[Header]:
     """The headers that are the producer's own, in order; these are carried over."""
     return [header for header in headers if not header[0].startswith(PREFIX)]
 
 
 def record_bytes(key: bytes | None, value: bytes | None, headers: Iterable[Header]) -> int:
-    """What a record weighs against its limit: key, value and headers."""
-    own = sum(len(name.encode()) + len(raw or b"") for name, raw in headers)
+    """The size of a record that is compared with its limit: key, value and headers.
+
+    Headers count as on the wire, each name and value behind its length: an empty header is not
+    nothing, and half a million of them fill a message.
+    """
+    own = 0
+    for name, raw in headers:
+        own += _with_length(len(name.encode())) + _with_length(len(raw or b""))
     return len(key or b"") + len(value or b"") + own
+
+
+def _with_length(size: int) -> int:
+    """Bytes of a text of that size behind its length, which is a zigzag varint."""
+    return size + 1 if size < 64 else size + (size.bit_length() + 7) // 7
 
 
 def write_headers(message: object) -> list[Header]:

@@ -1,10 +1,10 @@
-"""The journal: the one order of a partition. Internal, documented all the same.
+"""The journal: the one order of features and labels in a partition. Internal.
 
 Most records are copies of features and labels, bytes and the producer's own headers untouched, with
-the headers of a `Source` added; what came as ``dtgol-…`` is left behind. A record over the size
-limit leaves a stub: no value, length and hash in the headers. Control records (`config`, `reset`,
-`crash`, `skip`, `retry`) have no key, one header (`dtgol-kind`) and a JSON value. The journal
-stamps records on append, so the source's own timestamp travels in a header.
+the headers of a `Source` added; headers that came as ``dtgol-…`` are left out. A record over the
+size limit leaves a stub: no value, length and hash in the headers. Control records (`config`,
+`reset`, `retype`, `crash`, `skip`, `retry`, `version`) have no key, one header (`dtgol-kind`) and a
+JSON value. The journal stamps records on append, so the source's own timestamp travels in a header.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,34 +14,37 @@ from typing import Any, TypeAlias
 
 from topics.codec import parse
 from topics.headers import Header, header_name, read_headers
-from topics.refusals import Rejection
+from topics.reasons import Rejection
 from topics.wire import read, wire, write
 
 NO_OFFSET = -1
 """``prev`` of the first record that was ever handled of a source partition."""
 
 
-class Kind(StrEnum):
+class RecordKind(StrEnum):
     """What a journal record is."""
 
     COPY = "copy"
     STUB = "stub"
     CONFIG = "config"
     RESET = "reset"
+    RETYPE = "retype"
     CRASH = "crash"
     SKIP = "skip"
     RETRY = "retry"
+    VERSION = "version"
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
     """Headers of a copy or a stub: where it comes from, and the chain.
 
-    ``prev`` is the source offset handled before this one; the learner drops a record at or
-    below its mark and does not apply one whose ``prev`` is beyond it.
+    ``prev`` is the source offset handled before this one. The learner keeps the last offset applied
+    of each source: a record at or below it is a duplicate, and one whose ``prev`` is beyond it is
+    not applied, because something before it is missing.
     """
 
-    kind: Kind = field(metadata=wire("What the record is."))
+    kind: RecordKind = field(metadata=wire("What the record is."))
     topic: str = field(metadata=wire("Source topic."))
     topic_id: str = field(metadata=wire("Its id, as Kafka prints it."))
     partition: int = field(metadata=wire("Source partition.", minimum=0))
@@ -55,10 +58,10 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Marker:
+class ControlHeader:
     """The one header of a control record."""
 
-    kind: Kind = field(metadata=wire("What the record is."))
+    kind: RecordKind = field(metadata=wire("What the record is."))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +80,27 @@ class Reset:
     note: str = field(default="", metadata=wire("Why, in the operator's words."))
 
 
+class FeatureKind(StrEnum):
+    """What a feature can be."""
+
+    CONTINUOUS = "continuous"
+    ORDINAL = "ordinal"
+    NOMINAL = "nominal"
+
+
+@dataclass(frozen=True, slots=True)
+class Retype:
+    """From here on a feature is of this kind; the stream keeps all else that it has learnt."""
+
+    stream: str = field(metadata=wire("The stream."))
+    feature: str = field(metadata=wire("The feature's name."))
+    kind: FeatureKind = field(metadata=wire("What it is from here on."))
+    note: str = field(default="", metadata=wire("Why, in the operator's words."))
+
+
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """A worker failed on the record at this journal offset; the third such note parks it there."""
+    """A worker failed on the record at this journal offset; the third of these parks it there."""
 
     offset: int = field(metadata=wire("Offset in this journal partition.", minimum=0))
     error: str = field(default="", metadata=wire("Kind of the exception; never its text."))
@@ -90,7 +111,8 @@ class Crash:
 class Skip:
     """The record at this journal offset is never applied: an operator's decision.
 
-    It counts only where the partition is parked at that offset: what was applied stays applied.
+    It has an effect only where the partition is parked at that offset: a record that was applied
+    stays applied.
     """
 
     offset: int = field(metadata=wire("Offset in this journal partition.", minimum=0))
@@ -99,19 +121,36 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The crashes noted so far at this journal offset count no more: it may be tried again."""
+    """The crashes recorded so far at this journal offset no longer count: it is tried again."""
 
     offset: int = field(metadata=wire("Offset in this journal partition.", minimum=0))
     note: str = field(default="", metadata=wire("Why, in the operator's words."))
 
 
-Control: TypeAlias = ConfigChange | Reset | Crash | Skip | Retry
-_CONTROLS: Mapping[Kind, type[Control]] = {
-    Kind.CONFIG: ConfigChange,
-    Kind.RESET: Reset,
-    Kind.CRASH: Crash,
-    Kind.SKIP: Skip,
-    Kind.RETRY: Retry,
+@dataclass(frozen=True, slots=True)
+class Version:
+    """From here on the journal is folded by this version of the software.
+
+    Appended where the version changes, or the state from which one goes on. A worker of an older
+    version refuses to go past it.
+    """
+
+    fold: int = field(metadata=wire("Version of the fold.", minimum=1))
+    since: int = field(
+        metadata=wire("Journal offset at which it took over the state of another.", minimum=0)
+    )
+    software: str = field(default="", metadata=wire("Release of the software."))
+
+
+Control: TypeAlias = ConfigChange | Reset | Retype | Crash | Skip | Retry | Version
+_CONTROLS: Mapping[RecordKind, type[Control]] = {
+    RecordKind.CONFIG: ConfigChange,
+    RecordKind.RESET: Reset,
+    RecordKind.RETYPE: Retype,
+    RecordKind.CRASH: Crash,
+    RecordKind.SKIP: Skip,
+    RecordKind.RETRY: Retry,
+    RecordKind.VERSION: Version,
 }
 _KINDS = {control: kind for kind, control in _CONTROLS.items()}
 _KIND_HEADER = header_name("kind")
@@ -119,13 +158,13 @@ _KIND_HEADER = header_name("kind")
 
 def read_control(value: bytes | None, headers: Iterable[Header]) -> Control | Rejection | None:
     """The control record, None if the record is a copy or a stub, or why it is neither."""
-    marker = read_headers(Marker, headers)
-    if isinstance(marker, Rejection):
-        return marker
-    if marker.kind not in _CONTROLS:
+    header = read_headers(ControlHeader, headers)
+    if isinstance(header, Rejection):
+        return header
+    if header.kind not in _CONTROLS:
         return None
     raw = parse(value)
-    return raw if isinstance(raw, Rejection) else read(_CONTROLS[marker.kind], raw)
+    return raw if isinstance(raw, Rejection) else read(_CONTROLS[header.kind], raw)
 
 
 def write_control(control: Control) -> tuple[bytes, list[Header]]:

@@ -1,7 +1,7 @@
-"""Where a key goes: the partitioner of Kafka's Java clients, and of Faust.
+"""The partition of a key: the partitioner of Kafka's Java clients, and of Faust.
 
 librdkafka producers need ``partitioner=murmur2_random`` to agree. Used to check samples (the
-doctor), not to send: producers have their own, faster.
+doctor), not to send: producers have their own, which is faster.
 """
 
 _MASK = 0xFFFFFFFF

@@ -1,11 +1,11 @@
-"""The predictions message: what the learner said about one record, at the time.
+"""The predictions message: the learner's answer to one record, as given at the time.
 
 Written by the learner under the key of the features, with the producer's headers carried over.
-Nothing in it comes from a clock, so a prediction sent again is the same to the last byte;
-``at`` tells copies apart from answers. A reader that wants each answer once keeps the first of
-each ``at``.
+Nothing in it comes from a clock, so a prediction sent again is the same to the last byte; two
+copies have the same ``at``. A reader that wants each answer once keeps the first of each ``at``.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from topics.wire import wire
@@ -18,6 +18,19 @@ class Identity:
     journal: str = field(metadata=wire("Id of the journal topic, as Kafka prints it."))
     partition: int = field(metadata=wire("Partition of the journal.", minimum=0))
     offset: int = field(metadata=wire("Offset in that partition.", minimum=0))
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertAnswer:
+    """The answer of one expert, and how much it counted."""
+
+    p: float = field(metadata=wire("Its probability of label 1.", minimum=0, maximum=1))
+    weight: float = field(
+        metadata=wire(
+            "How much the log-odds of p move with the expert's, by all stacks together. It may be "
+            "negative; weights need not sum to 1. Where one expert decides: 1 for that one."
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,25 +55,13 @@ class Prediction:
     label: int = field(metadata=wire("Hard label: 1 if p > 1/2.", minimum=0, maximum=1))
     naive: float = field(
         metadata=wire(
-            "Persistent tracks only, no rehearsal and no soft labels: their p.",
+            "What online gradient descent on the labels so far gives: the expert `naive`.",
             minimum=0,
             maximum=1,
         )
     )
-    latent_weight: float = field(
-        metadata=wire("Weight of the latent space against the original.", minimum=0, maximum=1)
-    )
-    latent_persistent: float = field(
-        metadata=wire("Track: latent space, true labels only.", minimum=0, maximum=1)
-    )
-    latent_transient: float = field(
-        metadata=wire("Track: latent space, with soft labels.", minimum=0, maximum=1)
-    )
-    original_persistent: float = field(
-        metadata=wire("Track: original space, true labels only.", minimum=0, maximum=1)
-    )
-    original_transient: float = field(
-        metadata=wire("Track: original space, with soft labels.", minimum=0, maximum=1)
+    experts: Mapping[str, ExpertAnswer] = field(
+        metadata=wire("The answers behind p by name of the expert; names may be added.")
     )
     labels_learnt: int = field(metadata=wire("Labels learnt before this answer.", minimum=0))
     unverified: int = field(metadata=wire("Instances still without a label.", minimum=0))
@@ -71,6 +72,31 @@ class Prediction:
     repeat: bool = field(
         default=False, metadata=wire("The id was seen before; this is the answer to a repetition.")
     )
+    labels_offset: int = field(
+        default=-1,
+        metadata=wire(
+            "Labels up to this offset of their topic came before it; -1: none.", minimum=-1
+        ),
+    )
+    defaulted: tuple[str, ...] = field(
+        default=(),
+        metadata=wire("Ids whose deadline had passed at this step: learnt with a default label."),
+    )
+    default: int | None = field(
+        default=None,
+        metadata=wire("The label they were learnt with: `delay.expired`.", minimum=0, maximum=1),
+    )
     why: tuple[Contribution, ...] = field(
-        default=(), metadata=wire("The largest contributions by feature name, where asked for.")
+        default=(),
+        metadata=wire(
+            "The largest contributions by feature name, where asked for; last `(rest)`, "
+            "which is no feature: with it they sum to the log-odds of p."
+        ),
+    )
+    guard: Mapping[str, float] = field(
+        default_factory=dict,
+        metadata=wire(
+            "Weights in p, which sum to 1: of each stack of experts and of `naive`, by name; empty "
+            "where one expert decides. Names may be added."
+        ),
     )

@@ -1,28 +1,34 @@
-"""The scores message: one prediction against its label, as it was said at the time.
+"""The scores messages: one prediction, as given at the time, against its label; and events.
 
-Written by the evaluator. A corrected label gives a second score of the same identity; of one
-identity the score with the largest ``label_offset`` counts. Usually it is the newest; not so when
-an evaluator that was frozen wakes and sends what others have corrected since. Copies are equal but
-for ``rescored``, which tells what its sender had said before.
+Scores are written by the evaluator, events by the learner: an event has the header ``dtgol-event``.
+
+A corrected label gives a second score of the same identity; of one identity the score with the
+largest ``label_offset`` counts. Usually that is the newest, but an evaluator that was frozen may
+send old scores after another has corrected them. Copies are equal but for ``rescored``, which is
+about earlier scores of the same sender.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from topics.headers import Header, header_name
 from topics.predictions import Identity
 from topics.wire import wire
+
+EVENT = header_name("event")
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One prediction and the truth about it."""
+    """One prediction and its label."""
 
     stream: str = field(metadata=wire("The stream of the record."))
     id: str = field(metadata=wire("The instance."))
     step: int = field(metadata=wire("Step of the prediction.", minimum=1))
     model: str = field(metadata=wire("The model that predicted."))
     at: Identity = field(metadata=wire("Identity of the prediction."))
-    p: float = field(metadata=wire("The probability that was said.", minimum=0, maximum=1))
-    naive: float = field(metadata=wire("What naive said.", minimum=0, maximum=1))
+    p: float = field(metadata=wire("The probability that was predicted.", minimum=0, maximum=1))
+    naive: float = field(metadata=wire("The probability of naive.", minimum=0, maximum=1))
     y: int = field(metadata=wire("The label.", minimum=0, maximum=1))
     correct: bool = field(metadata=wire("Whether the hard label was right."))
     naive_correct: bool = field(metadata=wire("Whether naive's hard label was right."))
@@ -40,3 +46,22 @@ class Score:
         default=-1,
         metadata=wire("Offset of the label on its topic; -1 if not known.", minimum=-1),
     )
+    default: bool = field(
+        default=False,
+        metadata=wire("No label came in time: y is `delay.expired`. The true one scores again."),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that a learner did by itself, for people to notice. No ids, no values."""
+
+    event: str = field(metadata=wire("What happened: `stream-evicted`; names may be added."))
+    stream: str = field(metadata=wire("The stream it happened to."))
+    at: Identity = field(metadata=wire("The journal record at which it happened."))
+    detail: str = field(metadata=wire("One sentence, with the setting that decided it."))
+
+
+def is_event(headers: Iterable[Header]) -> bool:
+    """Whether a record of scores is an event."""
+    return any(name == EVENT for name, _ in headers)

@@ -1,10 +1,11 @@
-"""Fields on the wire: documented, bounded, read back and described from one declaration.
+"""Fields on the wire: documented, bounded, read and described from one declaration.
 
 A message is a frozen dataclass whose fields carry ``metadata=wire("what it means", minimum=0)``;
 the keywords are JSON Schema's. `read` builds one from parsed JSON and refuses what the schema
-refuses, `write` makes the bytes, `schema` the JSON Schema. Unknown fields are ignored, so a
-reader survives a newer writer: a message may gain optional fields and change in no other way.
-Features and labels, which strangers write, have their own stricter reader in `codec`.
+refuses, `write` makes the bytes, `schema` the JSON Schema. A field may hold messages, a tuple of
+them, or a mapping from names to them or to numbers. Unknown fields are ignored, so that the message
+of a newer writer can be read: a message may gain optional fields and change in no other way.
+Features and labels, which come from outside, have their own stricter reader in `codec`.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,7 +19,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import orjson
 
-from topics.refusals import Reason, Rejection
+from topics.reasons import Reason, Rejection
 
 Message = TypeVar("Message")
 _TYPES: Mapping[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
@@ -33,10 +34,10 @@ class _RefusedError(Exception):
 
 
 def wire(doc: str, **schema: Any) -> dict[str, Any]:
-    """Metadata of one field: its meaning, and what its JSON Schema says beyond its type.
+    """Metadata of one field: its meaning, and the keywords of its JSON Schema beyond its type.
 
-    ``required=False`` says that it may be absent though the reader always fills it in; a keyword
-    given as None is left out.
+    ``required=False``: it may be absent though the reader always fills it in. A keyword given as
+    None is left out.
     """
     return {"doc": doc, "schema": schema}
 
@@ -58,16 +59,21 @@ def described(cls: type) -> list[tuple[Field[Any], Any]]:
 
 
 def required(item: Field[Any]) -> bool:
-    """Whether a message without this field is refused; metadata may say so against the type."""
-    return bool(item.metadata["schema"].get("required", item.default is MISSING))
+    """Whether a message without this field is refused; the metadata overrule the type."""
+    return bool(item.metadata["schema"].get("required", _default(item) is MISSING))
+
+
+def _default(item: Field[Any]) -> Any:
+    """What a field is when it is absent; MISSING if it must not be."""
+    return item.default if item.default_factory is MISSING else item.default_factory()
 
 
 def schema(cls: type) -> dict[str, Any]:
     """The JSON Schema of a message, as an object to be written down."""
     properties = {}
     for item, hint in described(cls):
-        said = _hint_schema(hint) | item.metadata["schema"] | {"required": None}
-        kept = {key: value for key, value in said.items() if value is not None}
+        described_by = _hint_schema(hint) | item.metadata["schema"] | {"required": None}
+        kept = {key: value for key, value in described_by.items() if value is not None}
         properties[item.name] = {"description": item.metadata["doc"]} | kept
     needed = [item.name for item, _ in described(cls) if required(item)]
     return {"type": "object", "properties": properties, "required": needed}
@@ -84,18 +90,35 @@ def read(cls: type[Message], raw: Mapping[str, Any]) -> Message | Rejection:
 
 
 def write(message: object) -> bytes:
-    """The bytes of a message; a NaN or an infinity in it is our bug and raises ValueError."""
+    """The bytes of a message; a NaN or an infinity in it is a bug and raises ValueError."""
     kind: Any = type(message)
-    if not isfinite(sum(_floats(kind)(message))):
+    if not isfinite(_total(kind)(message)):
         raise ValueError(f"a {kind.__name__} with a number that is not finite")
     return orjson.dumps(message)
 
 
 @cache
-def _floats(cls: type) -> Callable[[object], tuple[float, ...]]:
-    """What takes all floats out of a message at once; attrgetter gives no tuple below two."""
-    names = [item.name for item, hint in described(cls) if hint is float]
-    return attrgetter(*names) if len(names) > 1 else lambda _: ()
+def _total(cls: type) -> Callable[[Any], float]:
+    """A function that gives 0 for a message all of whose floats are finite, else NaN."""
+    plan = [(attrgetter(item.name), _adder(hint)) for item, hint in described(cls)]
+    floats = [(getter, adder) for getter, adder in plan if adder is not None]
+    return lambda message: sum(adder(getter(message)) for getter, adder in floats)
+
+
+def _adder(hint: Any) -> Callable[[Any], float] | None:
+    """The same for a value of this type; None if it holds no floats."""
+    if hint is float:
+        return lambda value: value * 0.0  # a plain sum of large numbers would overflow
+    if is_dataclass(hint):
+        assert isinstance(hint, type)
+        return _total(hint)
+    if get_origin(hint) is tuple:
+        inner = _adder(get_args(hint)[0])
+        return None if inner is None else lambda held: sum(map(inner, held))
+    if _maps_names(hint):
+        each = _adder(get_args(hint)[1])
+        return None if each is None else lambda held: sum(map(each, held.values()))
+    return None
 
 
 def _hint_schema(hint: Any) -> dict[str, Any]:
@@ -108,6 +131,8 @@ def _hint_schema(hint: Any) -> dict[str, Any]:
         return {"type": "string", "enum": [str(member) for member in hint]}
     if get_origin(hint) is tuple:
         return {"type": "array", "items": _hint_schema(get_args(hint)[0])}
+    if _maps_names(hint):
+        return {"type": "object", "additionalProperties": _hint_schema(get_args(hint)[1])}
     if get_origin(hint) is UnionType:
         inner = _hint_schema(_present(hint))
         return inner | {"type": [inner["type"], "null"]}
@@ -120,14 +145,24 @@ def _present(hint: Any) -> Any:
     return present
 
 
+def _maps_names(hint: Any) -> bool:
+    """Whether it is a mapping from names to messages or to numbers."""
+    if get_origin(hint) is not Mapping:
+        return False
+    values = get_args(hint)[1]
+    return values is float or is_dataclass(values)
+
+
 @cache
 def _reader(hint: Any) -> Callable[[Any], Any]:
-    """What turns parsed JSON into a value of this type, made once per type."""
+    """A function from parsed JSON to a value of this type, made once per type."""
     if is_dataclass(hint):
         assert isinstance(hint, type)
         return _object_reader(hint)
     if get_origin(hint) is tuple:
         return _array_reader(_reader(get_args(hint)[0]))
+    if _maps_names(hint):
+        return _mapping_reader(_reader(get_args(hint)[1]))
     if get_origin(hint) is UnionType:
         inner = _reader(_present(hint))
         return lambda raw: None if raw is None else inner(raw)
@@ -172,6 +207,15 @@ def _array_reader(inner: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return array
 
 
+def _mapping_reader(inner: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def mapping(raw: Any) -> Any:
+        if type(raw) is not dict:
+            raise _RefusedError(Reason.WRONG_TYPE, "", "must be of type object")
+        return {name: _converted(name, inner, value) for name, value in raw.items()}
+
+    return mapping
+
+
 def _object_reader(cls: type) -> Callable[[Any], Any]:
     plan = [_step(item, hint) for item, hint in described(cls)]
 
@@ -199,7 +243,7 @@ def _step(item: Field[Any], hint: Any) -> tuple[Any, ...]:
     bounds = item.metadata["schema"]
     kind = hint if hint in _TYPES else None
     low, high = bounds.get("minimum"), bounds.get("maximum")
-    return item.name, kind, item.default, _reader(hint), low, high
+    return item.name, kind, _default(item), _reader(hint), low, high
 
 
 def _converted(name: str, reader: Callable[[Any], Any], raw: Any) -> Any:

@@ -1,7 +1,7 @@
 """The other learners of the paper's table, and a control, under the learner's verbs.
 
-``BASELINES`` holds the paper's methods in its order, ``CONTROLS`` what the claims are held
-against. Each class says what it is (`title`, `reference`) and whether it was *reconstructed*.
+``BASELINES`` holds the paper's methods in its order, ``CONTROLS`` what the claims are compared
+with. Each class has a `title`, a `reference` and whether it was *reconstructed*.
 """
 
 from dtgol_core.baselines.base import Baseline

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
-from dtgol_core.baselines.base import Answer, Baseline, Point, sigmoid, with_bias
+from dtgol_core.baselines.base import Answer, Baseline, sigmoid, with_bias
 from dtgol_core.config import Config
-from dtgol_core.delay import Ticket
+from dtgol_core.types import Instance, Vectors
 
 RATE = 1.0
 PENALTY = 1e-3
@@ -37,14 +37,14 @@ class Fobos(Baseline):
     def _widen(self, columns: int) -> None:
         self.weights = np.concatenate([self.weights, np.zeros(columns)])
 
-    def _teach(self, ticket: Ticket, point: Point, label: int) -> None:
-        vector = with_bias(point.original)
+    def _teach(self, instance: Instance, label: int) -> None:
+        vector = with_bias(instance.vectors.original)
         rate = RATE / math.sqrt(self.labels_learnt)
         moved = self.weights - rate * (sigmoid(float(self.weights @ vector)) - label) * vector
         shrunk = np.sign(moved) * np.maximum(0.0, np.abs(moved) - rate * PENALTY)
         shrunk[0] = moved[0]
         self.weights = shrunk
 
-    def _answer(self, point: Point) -> Answer:
-        p = sigmoid(float(self.weights @ with_bias(point.original)))
+    def _answer(self, vectors: Vectors) -> Answer:
+        p = sigmoid(float(self.weights @ with_bias(vectors.original)))
         return Answer(p, p, p, 0.0)

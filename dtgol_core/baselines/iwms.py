@@ -6,11 +6,11 @@ unlabelled records. *Reconstructed*: the public code is for images.
 
 import numpy as np
 
-from dtgol_core.baselines.base import Answer, Point
+from dtgol_core.baselines.base import Answer
 from dtgol_core.baselines.memory import Memory
 from dtgol_core.baselines.naive import Naive
 from dtgol_core.config import Config
-from dtgol_core.delay import Ticket
+from dtgol_core.types import Instance, Vectors
 
 MEMORY_PER_CLASS = 500
 SHARPNESS = 5.0
@@ -47,26 +47,26 @@ class Iwms(Naive):
         for memory in self.memories:
             memory.grow(columns)
 
-    def _teach(self, ticket: Ticket, point: Point, label: int) -> None:
-        super()._teach(ticket, point, label)
-        self.memories[label].store(point, label)
+    def _teach(self, instance: Instance, label: int) -> None:
+        super()._teach(instance, label)
+        self.memories[label].store(instance.vectors, label)
         place = int(self.generator.integers(len(self.memories[0]) + len(self.memories[1])))
         side = int(place >= len(self.memories[0]))
         self._rehearse(side, place - side * len(self.memories[0]))
 
-    def _answer(self, point: Point) -> Answer:
-        side = int(super()._answer(point).p > 0.5)
+    def _answer(self, vectors: Vectors) -> Answer:
+        side = int(super()._answer(vectors).p > 0.5)
         memory = self.memories[side]
         if len(memory):
             kept = memory.latent[: len(memory)]
-            length = np.linalg.norm(kept, axis=1) * np.linalg.norm(point.latent)
-            cosine = (kept @ point.latent) / np.maximum(length, 1e-12)
-            ladder = np.cumsum(np.exp(SHARPNESS * cosine))
-            drawn = np.searchsorted(ladder, self.generator.random() * ladder[-1], side="right")
+            length = np.linalg.norm(kept, axis=1) * np.linalg.norm(vectors.latent)
+            cosine = (kept @ vectors.latent) / np.maximum(length, 1e-12)
+            sums = np.cumsum(np.exp(SHARPNESS * cosine))
+            drawn = np.searchsorted(sums, self.generator.random() * sums[-1], side="right")
             self._rehearse(side, min(int(drawn), len(memory) - 1))
-        return super()._answer(point)
+        return super()._answer(vectors)
 
     def _rehearse(self, side: int, place: int) -> None:
-        point = self.memories[side].point(place)
-        self.latent.learn(point.latent, side, self.labels_learnt)
-        self.original.learn(point.original, side, self.labels_learnt)
+        vectors = self.memories[side].vectors(place)
+        self.latent.learn(vectors.latent, side, self.labels_learnt)
+        self.original.learn(vectors.original, side, self.labels_learnt)

@@ -7,11 +7,10 @@ import math
 
 import numpy as np
 
-from dtgol_core.baselines.base import Answer, Baseline, Point, with_bias
+from dtgol_core.baselines.base import Answer, Baseline, with_bias
 from dtgol_core.baselines.memory import Memory
 from dtgol_core.config import Config
-from dtgol_core.delay import Ticket
-from dtgol_core.types import FloatArray, LabelOutcome, LabelReceipt
+from dtgol_core.types import FloatArray, Instance, LabelOutcome, LabelReceipt, Vectors
 
 RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
 POOL = 4
@@ -34,10 +33,10 @@ class Lach(Baseline):
     applied when their labels arrive, and the last four copies of the then best one, frozen every
     250 labels; the vote of the ten nearest of the last 500 labelled instances; the share of the
     classes, in which a label counts when it comes, even before its features. Weights fall with the
-    loss of what each expert said on arrival, and are mixed with one per cent of the uniform ones.
-    A copy that has just been frozen is charged with what its predecessor in that place said, until
-    the labels of all that was said before have come; a repair of this did worse in a trial. All of
-    these numbers are ours. Cost: O(experts·d + memory·d).
+    loss of each expert's answer on arrival, and are mixed with one per cent of the uniform ones.
+    A copy that has just been frozen is charged with the answers of its predecessor in that place,
+    until the labels of all of those have come; a repair of this did worse in a trial. All of these
+    numbers are ours. Cost: O(experts·d + memory·d).
 
     References
     ----------
@@ -57,10 +56,10 @@ class Lach(Baseline):
         self.memory = Memory(MEMORY)
         self.classes = np.ones(2)
         self.log_weights = np.zeros(2 * rows + 2)
-        self.said: dict[int, FloatArray] = {}
+        self.answers: dict[int, FloatArray] = {}
 
     def learn(self, id: str, y: int) -> LabelReceipt:
-        """Queue a label; even one that comes before its features tells of its class, once."""
+        """Queue a label; even one that comes before its features counts for its class, once."""
         receipt = super().learn(id, y)
         if receipt.outcome in (LabelOutcome.QUEUED, LabelOutcome.EARLY):
             self.classes[y] += 1.0
@@ -72,36 +71,36 @@ class Lach(Baseline):
         self.original = np.concatenate([self.original, fresh], axis=1)
         self.memory.grow(columns)
 
-    def _teach(self, ticket: Ticket, point: Point, label: int) -> None:
-        said = self.said.pop(ticket.step)
-        self._reweigh(said, label)
-        for weights, vector in ((self.latent, point.latent), (self.original, point.original)):
+    def _teach(self, instance: Instance, label: int) -> None:
+        vectors = instance.vectors
+        self._reweigh(self.answers.pop(instance.step), label)
+        for weights, vector in ((self.latent, vectors.latent), (self.original, vectors.original)):
             biased = with_bias(vector)
             live = weights[: len(RATES)]
             residual = _sigmoids(live @ biased) - label
             live -= (np.array(RATES) * residual)[:, None] * biased
-        self.memory.store(point, label)
+        self.memory.store(vectors, label)
         if self.labels_learnt % FREEZE_LABELS == 0:
             self._freeze()
 
-    def _answer(self, point: Point) -> Answer:
-        latent = _sigmoids(self.latent @ with_bias(point.latent))
-        original = _sigmoids(self.original @ with_bias(point.original))
+    def _answer(self, vectors: Vectors) -> Answer:
+        latent = _sigmoids(self.latent @ with_bias(vectors.latent))
+        original = _sigmoids(self.original @ with_bias(vectors.original))
         prior = self.classes[1] / self.classes.sum()
-        said = np.concatenate([latent, original, [self._near(point, prior), prior]])
-        self.said[self.step] = said
+        answers = np.concatenate([latent, original, [self._near(vectors, prior), prior]])
+        self.answers[self.step] = answers
         weights = np.exp(self.log_weights) * self._present()
-        p = float(np.clip(weights @ said / weights.sum(), 0.0, 1.0))
+        p = float(np.clip(weights @ answers / weights.sum(), 0.0, 1.0))
         rows = len(latent)
         share = float(weights[:rows].sum() / weights[: 2 * rows].sum())
         return Answer(p, float(latent[2]), float(original[2]), share)
 
     def _forget(self, step: int) -> None:
-        self.said.pop(step, None)
+        self.answers.pop(step, None)
 
-    def _near(self, point: Point, prior: float) -> float:
+    def _near(self, vectors: Vectors, prior: float) -> float:
         """Vote of the nearest labelled instances, with the class prior as one more voter."""
-        distances = self.memory.distances(point.latent)
+        distances = self.memory.distances(vectors.latent)
         if len(distances) > NEAREST:
             near = np.argpartition(distances, NEAREST)[:NEAREST]
         else:
@@ -109,15 +108,15 @@ class Lach(Baseline):
         return float((self.memory.labels[near].sum() + prior) / (len(near) + 1))
 
     def _present(self) -> FloatArray:
-        """1 for experts that exist: pool places not yet filled say nothing."""
+        """1 for experts that exist: pool places not yet filled count nothing."""
         present = np.ones(len(self.log_weights))
         for first in (0, len(self.latent)):
             present[first + len(RATES) + min(self.frozen, POOL) : first + len(self.latent)] = 0.0
         return present
 
-    def _reweigh(self, said: FloatArray, label: int) -> None:
-        chance = np.clip(said if label else 1.0 - said, CLIP, 1.0)
-        rate = math.sqrt(8.0 * math.log(len(said)) / self.labels_learnt)
+    def _reweigh(self, answers: FloatArray, label: int) -> None:
+        chance = np.clip(answers if label else 1.0 - answers, CLIP, 1.0)
+        rate = math.sqrt(8.0 * math.log(len(answers)) / self.labels_learnt)
         self.log_weights += np.maximum(rate, SHARE) * np.log(chance)
         weights = np.exp(self.log_weights - self.log_weights.max())
         weights = (1.0 - SHARE) * weights / weights.sum() + SHARE / len(weights)

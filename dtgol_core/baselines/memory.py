@@ -1,9 +1,8 @@
-"""The labelled instances that came last, as arrays: what rehearsing baselines draw from."""
+"""The labelled instances that came last, as arrays: the memory of rehearsing baselines."""
 
 import numpy as np
 
-from dtgol_core.baselines.base import Point
-from dtgol_core.types import FloatArray, IntArray
+from dtgol_core.types import FloatArray, IntArray, Vectors
 
 
 class Memory:
@@ -30,17 +29,17 @@ class Memory:
         self.latent = np.concatenate([self.latent, fresh], axis=1)
         self.original = np.concatenate([self.original, fresh], axis=1)
 
-    def store(self, point: Point, label: int) -> None:
+    def store(self, vectors: Vectors, label: int) -> None:
         """Keep an instance; the oldest goes when the ring is full."""
         place = self.stored % len(self.labels)
-        self.latent[place] = point.latent
-        self.original[place] = point.original
+        self.latent[place] = vectors.latent
+        self.original[place] = vectors.original
         self.labels[place] = label
         self.stored += 1
 
-    def point(self, place: int) -> Point:
+    def vectors(self, place: int) -> Vectors:
         """The instance at a place."""
-        return Point(self.latent[place], self.original[place])
+        return Vectors(self.latent[place], self.original[place])
 
     def distances(self, latent: FloatArray) -> FloatArray:
         """Squared latent distances to all kept instances."""

@@ -1,4 +1,4 @@
-"""Naive: the learner's persistent tracks and nothing else.
+"""Naive: the same method as the expert of that name, under the verbs of a baseline.
 
 In: true labels as they arrive. Out: the risk-weighted answer of both spaces. Unlabelled records
 teach nothing but the copula.
@@ -6,11 +6,11 @@ teach nothing but the copula.
 
 import numpy as np
 
-from dtgol_core.baselines.base import Answer, Baseline, Point
+from dtgol_core.baselines.base import Answer, Baseline
 from dtgol_core.config import Config
-from dtgol_core.delay import Ticket
 from dtgol_core.ensemble import Ensemble
-from dtgol_core.tracks import Tracks
+from dtgol_core.tracks import PersistentTrack
+from dtgol_core.types import Instance, Vectors
 
 
 class Naive(Baseline):
@@ -28,26 +28,26 @@ class Naive(Baseline):
     """
 
     title = "naive"
-    reference = "spec §4, persistent tracks only"
+    reference = "the learner's persistent tracks only"
 
     def __init__(self, config: Config, generator: np.random.Generator | None = None) -> None:
         super().__init__(config, generator)
-        self.latent = Tracks(config.tracks)
-        self.original = Tracks(config.tracks)
+        self.latent = PersistentTrack(config.tracks)
+        self.original = PersistentTrack(config.tracks)
         self.ensemble = Ensemble(config.ensemble)
 
     def _widen(self, columns: int) -> None:
         self.latent.grow(columns)
         self.original.grow(columns)
 
-    def _teach(self, ticket: Ticket, point: Point, label: int) -> None:
-        self.latent.learn(point.latent, label, self.labels_learnt)
-        self.original.learn(point.original, label, self.labels_learnt)
-        self.ensemble.reweigh(ticket.latent_said, ticket.original_said, label)
+    def _teach(self, instance: Instance, label: int) -> None:
+        latent, original = instance.kept
+        self.ensemble.reweigh(latent, original, label)
+        self.latent.learn(instance.vectors.latent, label, self.labels_learnt)
+        self.original.learn(instance.vectors.original, label, self.labels_learnt)
 
-    def _answer(self, point: Point) -> Answer:
-        return self._weigh(self.latent.score(point.latent), self.original.score(point.original))
-
-    def _weigh(self, latent: float, original: float) -> Answer:
+    def _answer(self, vectors: Vectors) -> Answer:
+        latent = self.latent.score(vectors.latent)
+        original = self.original.score(vectors.original)
         weight = self.ensemble.latent_weight()
         return Answer(weight * latent + (1.0 - weight) * original, latent, original, weight)

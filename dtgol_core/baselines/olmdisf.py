@@ -8,12 +8,12 @@ from collections import deque
 
 import numpy as np
 
-from dtgol_core.baselines.base import Answer, Point
+from dtgol_core.baselines.base import Answer
 from dtgol_core.baselines.ftrl import Ftrl
 from dtgol_core.baselines.oslmf import Oslmf
 from dtgol_core.config import Config
 from dtgol_core.losses import entropy
-from dtgol_core.types import FloatArray
+from dtgol_core.types import FloatArray, Vectors
 
 CHECK_STEPS = 10
 INSTANCES_MIN = 100
@@ -46,12 +46,12 @@ class OlMdisf(Oslmf):
 
     def __init__(self, config: Config, generator: np.random.Generator | None = None) -> None:
         super().__init__(config, generator)
-        room = config.graph.unverified + config.graph.verified
-        self.entropies: deque[float] = deque(maxlen=room)
+        instances_max = config.graph.unverified + config.graph.verified
+        self.entropies: deque[float] = deque(maxlen=instances_max)
         self.cuts = 0
 
-    def _answer(self, point: Point) -> Answer:
-        answer = super()._answer(point)
+    def _answer(self, vectors: Vectors) -> Answer:
+        answer = super()._answer(vectors)
         self.entropies.append(entropy(answer.p))
         if self.step % CHECK_STEPS == 0:
             self._check()
@@ -70,9 +70,9 @@ class OlMdisf(Oslmf):
             self._cut([int(step) for step in buffer.steps[older]])
 
     def _entropy_rise(self) -> float:
-        said = np.array(self.entropies)
-        middle = len(said) // 2
-        return float(said[middle:].mean() - said[:middle].mean())
+        entropies = np.array(self.entropies)
+        middle = len(entropies) // 2
+        return float(entropies[middle:].mean() - entropies[:middle].mean())
 
     def _cut(self, steps: list[int]) -> None:
         """The older half leaves; the learners start again from what is left."""
@@ -88,8 +88,8 @@ class OlMdisf(Oslmf):
         self.latent.grow(self.columns.width)
         self.original.grow(self.columns.width)
         for _, slot in buffer.verified:
-            point = Point(buffer.latent[slot], buffer.original[slot])
-            self._train(point, int(buffer.label[slot]))
+            vectors = Vectors(buffer.latent[slot], buffer.original[slot])
+            self._train(vectors, int(buffer.label[slot]))
 
 
 def mismatch(older: FloatArray, newer: FloatArray) -> float:

@@ -7,11 +7,12 @@ with the label that travelled to it along the graph, and again when the true one
 
 import numpy as np
 
-from dtgol_core.baselines.base import Answer, Point
-from dtgol_core.baselines.geometry import Geometry
+from dtgol_core.baselines.base import Answer
+from dtgol_core.baselines.hardlabels import hard_labels
 from dtgol_core.baselines.ovfm import Ovfm
 from dtgol_core.config import Config
-from dtgol_core.delay import Ticket
+from dtgol_core.geometry import Geometry
+from dtgol_core.types import Instance, Vectors
 
 
 class Oslmf(Ovfm):
@@ -20,11 +21,11 @@ class Oslmf(Ovfm):
     Notes
     -----
     Written for labels that never come; here they come late, so a pseudo-label is made on arrival,
-    once, after the record has been answered. Differs from the public code, besides what OVFM says:
-    the graph is the learner's (the public one skips a neighbour and is rebuilt per batch), and a
-    logistic classifier that starts from the latent learner travels in place of a linear SVM. No
-    pseudo-label is made before both classes have been verified: an SVM could not be fitted either.
-    Cost: O(n·d) per frontier over n nodes.
+    once, after the record has been answered. Differs from the public code, besides what `Ovfm`
+    lists: the graph is the learner's (the public one skips a neighbour and is rebuilt per batch),
+    and a logistic classifier that starts from the latent learner travels in place of a linear SVM.
+    No pseudo-label is made before both classes have been verified: an SVM could not be fitted
+    either. Cost: O(n·d) per frontier over n nodes.
 
     References
     ----------
@@ -43,16 +44,16 @@ class Oslmf(Ovfm):
         super()._widen(columns)
         self.geometry.grow(columns)
 
-    def _teach(self, ticket: Ticket, point: Point, label: int) -> None:
-        super()._teach(ticket, point, label)
-        self.geometry.verify(ticket.step, point, label)
+    def _teach(self, instance: Instance, label: int) -> None:
+        super()._teach(instance, label)
+        self.geometry.verify(instance.step, instance.vectors, label)
 
-    def _answer(self, point: Point) -> Answer:
-        answer = super()._answer(point)
-        slot = self.geometry.enter(self.step, point)
+    def _answer(self, vectors: Vectors) -> Answer:
+        answer = super()._answer(vectors)
+        slot = self.geometry.enter(self.step, vectors)
         if self._both_classes():
-            labels = self.geometry.hard_labels(self.latent.weights)
-            self._train(point, int(labels[slot]))
+            labels = hard_labels(self.geometry, self.latent.weights)
+            self._train(vectors, int(labels[slot]))
         self.geometry.join(slot)
         return answer
 

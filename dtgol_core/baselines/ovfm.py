@@ -9,11 +9,11 @@ import math
 
 import numpy as np
 
-from dtgol_core.baselines.base import Answer, Baseline, Point, sigmoid, with_bias
+from dtgol_core.baselines.base import Answer, Baseline, sigmoid, with_bias
 from dtgol_core.baselines.ftrl import Ftrl
 from dtgol_core.config import Config
-from dtgol_core.delay import Ticket
 from dtgol_core.losses import log_loss
+from dtgol_core.types import Instance, Vectors
 
 TAU = 0.001
 
@@ -24,7 +24,7 @@ class Ovfm(Baseline):
     Notes
     -----
     ``λ = exp(−τR_o)/(exp(−τR_o) + exp(−τR_z))``, τ = 0.001; score ``σ(λ w_o·o + (1−λ) w_z·z)``.
-    Risks add the loss of what a space said on arrival. Differs from the public code: the copula is
+    Risks add the losses of the answers on arrival. Differs from the public code: the copula is
     online (theirs reads the file more than twice before the first prediction), kinds are inferred
     as records come, the two spaces are not swapped, missing values are 0 after standardisation
     instead of before. One decay for all data sets. Cost: O(d) besides the copula.
@@ -48,18 +48,19 @@ class Ovfm(Baseline):
         self.latent.grow(columns)
         self.original.grow(columns)
 
-    def _teach(self, ticket: Ticket, point: Point, label: int) -> None:
-        self._train(point, label)
-        self.latent_risk += log_loss(ticket.latent_said, label)
-        self.original_risk += log_loss(ticket.original_said, label)
+    def _teach(self, instance: Instance, label: int) -> None:
+        self._train(instance.vectors, label)
+        latent, original = instance.kept
+        self.latent_risk += log_loss(latent, label)
+        self.original_risk += log_loss(original, label)
 
-    def _train(self, point: Point, label: int) -> None:
-        self.latent.learn(with_bias(point.latent), label)
-        self.original.learn(with_bias(point.original), label)
+    def _train(self, vectors: Vectors, label: int) -> None:
+        self.latent.learn(with_bias(vectors.latent), label)
+        self.original.learn(with_bias(vectors.original), label)
 
-    def _answer(self, point: Point) -> Answer:
-        latent = self.latent.logit(with_bias(point.latent))
-        original = self.original.logit(with_bias(point.original))
+    def _answer(self, vectors: Vectors) -> Answer:
+        latent = self.latent.logit(with_bias(vectors.latent))
+        original = self.original.logit(with_bias(vectors.original))
         weight = 1.0 / (1.0 + math.exp(min(700.0, TAU * (self.latent_risk - self.original_risk))))
         p = sigmoid(weight * latent + (1.0 - weight) * original)
         return Answer(p, sigmoid(latent), sigmoid(original), weight)

@@ -1,15 +1,16 @@
 """The `dtgol` command: a table of commands, each loaded only when it is called.
 
-A new command is one line in ``COMMANDS``: its name, where its click command lives, and the line
-`dtgol --help` shows. Nothing heavy (numpy, faust) may be imported from here.
+A new command is one file and one line in ``COMMANDS``: its name, where its click command lives, and
+the line that `dtgol --help` shows. Nothing heavy (numpy, faust) may be imported from here. Errors
+of the pipeline become one sentence on stderr and an exit code here, for all commands.
 """
 
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
-from pipeline.environment import prepare
+from pipeline.runtime.environment import prepare
 
 
 class Entry(NamedTuple):
@@ -20,37 +21,23 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
-    "backtest": Entry(
-        "pipeline.cli.backtest:backtest", "Run the learner on a file, without a broker."
-    ),
-    "worker": Entry("pipeline.cli.worker:worker", "Answer features, learn from labels."),
-    "evaluator": Entry("pipeline.cli.evaluator:evaluator", "Score predictions against labels."),
-    "topics": Entry("pipeline.cli.topics:topics", "Create the topics, or say how they differ."),
-    "demo": Entry("pipeline.cli.demo:demo", "Everything at once, with its own broker."),
-    "doctor": Entry("pipeline.cli.doctor:doctor", "Look for what is wrong with a cluster."),
-    "play": Entry("pipeline.cli.play:play", "Send a demo story to a cluster, round after round."),
-    "produce": Entry("pipeline.cli.produce:produce", "Send a file as features and late labels."),
-    "snapshot": Entry(
-        "pipeline.cli.snapshot:snapshot", "What learners know, and where it is kept."
-    ),
-    "journal": Entry(
-        "pipeline.cli.journal:journal", "Replay the journal; decide about a parked record."
-    ),
-    "dead-letters": Entry(
-        "pipeline.cli.dead_letters:dead_letters", "List refused records, and send them back."
-    ),
-    "watch": Entry("pipeline.cli.watch:watch", "A live table of streams and their scores."),
-    "bench": Entry(
-        "pipeline.cli.bench:bench",
-        "Compare all methods on the same streams, and say which is best.",
-    ),
+    "backtest": Entry("backtest:backtest", "Run the learner on a file, without a broker."),
+    "worker": Entry("worker:worker", "Answer features, learn from labels."),
+    "evaluator": Entry("evaluator:evaluator", "Score predictions against labels."),
+    "topics": Entry("topics:topics", "Create the topics, or show how they differ."),
+    "demo": Entry("demo:demo", "Everything at once, with its own broker."),
+    "doctor": Entry("doctor:doctor", "Look for what is wrong with a cluster."),
+    "play": Entry("play:play", "Send a demo story to a cluster, round after round."),
+    "produce": Entry("produce:produce", "Send a file as features and late labels."),
+    "snapshot": Entry("snapshot:snapshot", "List snapshots; show what a learner knows."),
+    "journal": Entry("journal:journal", "Replay the journal; decide about a parked record."),
+    "dead-letters": Entry("dead_letters:dead_letters", "List refused records; send them back."),
+    "erase": Entry("erase:erase", "Forget an instance, and say where else it stands."),
+    "predictions": Entry("predictions:predictions", "Show predictions as they come."),
+    "broker": Entry("broker:broker", "Start a broker to try things on."),
+    "watch": Entry("watch:watch", "A live table of streams and their scores."),
+    "compare": Entry("compare:compare", "Compare methods on the same streams: which is best?"),
 }
-
-
-class BadInput(click.ClickException):
-    """Something the user gave cannot be used: one sentence on stderr, exit code 2."""
-
-    exit_code = 2
 
 
 class LazyGroup(click.Group):
@@ -65,7 +52,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name].target.partition(":")
-        command: click.Command = getattr(import_module(module), attribute)
+        command: click.Command = getattr(import_module(f"pipeline.cli.{module}"), attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -73,8 +60,23 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; an error whose text is a sentence ends it with an exit code."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            from pipeline.cli.exit_codes import code_for
+
+            code = code_for(ctx.invoked_subcommand or "", error)
+            if code is None:
+                raise
+            failure = click.ClickException(str(error))
+            failure.exit_code = code
+            raise failure from None
+
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="dtgol")
 def dtgol() -> None:
     """Online learning on Kafka for streams whose labels come late."""
 

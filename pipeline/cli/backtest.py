@@ -1,40 +1,31 @@
 """`dtgol backtest`: the learner on a file, labels L steps late, without any broker."""
 
 import csv
-import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipeline.cli import BadInput
-from pipeline.cli.codes import codes
+from pipeline.cli.exit_codes import help_line
+from pipeline.cli.options import (
+    RowSource,
+    comma_list,
+    describe_columns,
+    echo_json,
+    json_option,
+    row_options,
+)
 from pipeline.cli.progress import progress
-from pipeline.cli.rows import row_options
+from pipeline.errors import InputError
 
 if TYPE_CHECKING:
-    from dtgol_core.config import Config
-    from pipeline.backtest import Backtest
-
-WARM_UP_ROWS = 64
-WARM_UP_WINDOW = 8
-"""Small windows fill, overflow and are refreshed within the few rows of the warm-up, so that it
-runs every kernel whatever the real windows are."""
+    from pipeline.offline.backtest import Backtest
+    from pipeline.offline.files.source import Source
 
 
-@click.command(epilog=codes("backtest"))
-@click.argument("file", type=click.Path(path_type=Path))
+@click.command(epilog=help_line("backtest"))
 @row_options
-@click.option(
-    "--delay",
-    type=click.IntRange(min=0),
-    default=1,
-    show_default=True,
-    help="How many records late a label is: with 50, that of record 1 is given just before record "
-    "51. 0 is the same as 1.",
-)
 @click.option("--config", type=click.Path(path_type=Path), help="Settings of the learner, TOML.")
 @click.option(
     "--ablate",
@@ -47,85 +38,68 @@ runs every kernel whatever the real windows are."""
     type=click.Path(path_type=Path),
     help="Write step,id,p,naive,label of every prediction to this CSV file.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON on stdout.")
+@json_option
 def backtest(
-    file: Path,
-    label: str,
+    file: RowSource,
     delay: int,
-    missing: str,
-    seed: int,
-    shuffle: bool,
     config: Path | None,
     ablate: str,
-    limit: int | None,
     predictions: Path | None,
     as_json: bool,
 ) -> None:
     """Run the learner on the records of FILE: CSV with a header line, or JSON lines (.jsonl).
 
-    An empty cell is a missing value. Scores are prequential: every record is predicted before
-    its label is given. AUC is exact. The time per record leaves out reading the file and
-    compiling the kernels.
+    Columns of a CSV file are separated by comma, semicolon or tab. FILE may be gzipped (.gz), or -
+    for standard input. What each column is taken for is printed first. Scores are prequential:
+    every record is predicted before its label is given. AUC is exact. The time per record leaves
+    out reading the file and compiling the kernels.
     """
-    from dtgol_core.config import ConfigError
-    from pipeline.files.records import Mask, RecordsError, read_records
     from pipeline.settings.files import read_config
 
-    try:
-        settings = read_config(config, filter(None, (name.strip() for name in ablate.split(","))))
-        rows = list(
-            read_records(
-                file,
-                label=label,
-                mask=Mask.parse(missing),
-                seed=seed,
-                shuffle=shuffle,
-                limit=limit,
-            )
-        )
-    except (ConfigError, RecordsError) as error:
-        raise BadInput(str(error)) from None
+    settings = read_config(config, comma_list(ablate))
     if predictions is not None:
-        _check_output(predictions, file)
+        _check_output(predictions, file.source)
+    rows, table = file.read()
+    describe_columns(table)
 
     from dtgol_core.learner import Learner
-    from pipeline.backtest import run_backtest
+    from pipeline.offline.backtest import run_backtest
+    from pipeline.runtime.warmup import warm_up
 
-    # A throwaway run compiles or loads the kernels: the time per record is that of the learner.
-    run_backtest(rows[:WARM_UP_ROWS], Learner(_small(settings)), 2 * WARM_UP_WINDOW)
+    warm_up()  # the time per record is that of the learner
     with progress(len(rows), "records") as update:
         result = run_backtest(rows, Learner(settings), max(1, delay), update)
     if predictions is not None:
-        _write_predictions(predictions, result)
+        _write_predictions(predictions, result, {row.number: row.id for row in rows if row.id})
     _report_losses(result)
-    click.echo(json.dumps(_as_json(result)) if as_json else _as_text(result, max(1, delay)))
+    if as_json:
+        echo_json(_as_json(result))
+    else:
+        click.echo(_as_text(result, max(1, delay)))
 
 
-def _small(settings: "Config") -> "Config":
-    graph = replace(settings.graph, unverified=WARM_UP_WINDOW, verified=WARM_UP_WINDOW)
-    return replace(settings, graph=graph, copula=replace(settings.copula, window=WARM_UP_WINDOW))
-
-
-def _check_output(out: Path, file: Path) -> None:
-    """Find out before the run, not after it, that its predictions cannot be written."""
-    if out.exists() and out.samefile(file):
-        raise BadInput(f"the predictions would overwrite {file}")
+def _check_output(out: Path, source: "Source") -> None:
+    """Check before the run that its predictions can be written."""
+    if source.is_file(out):
+        raise InputError(f"the predictions would overwrite {source}")
     try:
         out.open("a").close()
     except OSError as error:
-        raise BadInput(f"cannot write {out}: {error.strerror}") from None
+        raise InputError(f"cannot write {out}: {error.strerror}") from None
 
 
-def _write_predictions(out: Path, result: "Backtest") -> None:
+def _write_predictions(out: Path, result: "Backtest", ids: dict[int, str]) -> None:
     with out.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["step", "id", "p", "naive", "label"])
         for step, row, p, naive, label in result.predictions:
-            writer.writerow([step, row, repr(p), repr(naive), "" if label is None else label])
+            writer.writerow(
+                [step, ids.get(row, row), repr(p), repr(naive), "" if label is None else label]
+            )
 
 
 def _report_losses(result: "Backtest") -> None:
-    """Say what is missing from the scores, or from what was learnt, and why."""
+    """Report what is missing from the scores, or from what was learnt, and why."""
     if result.rejected:
         reasons = ", ".join(f"{reason} {count}" for reason, count in result.rejected.items())
         count = sum(result.rejected.values())
@@ -134,6 +108,12 @@ def _report_losses(result: "Backtest") -> None:
     if lost:
         reasons = ", ".join(f"{outcome} {count}" for outcome, count in lost.items())
         click.echo(f"{sum(lost.values())} labels were not learnt: {reasons}", err=True)
+    for setting, count in result.late.items():
+        click.echo(
+            f"{count} labels came after their instances had expired by {setting}: raise it, or set "
+            f"delay.expired to learn a default label then",
+            err=True,
+        )
 
 
 def _as_json(result: "Backtest") -> dict[str, Any]:
@@ -145,7 +125,11 @@ def _as_json(result: "Backtest") -> dict[str, Any]:
         "logloss": forecast.log_loss,
         "naive_cer": naive.cer,
         "naive_auc": naive.auc,
+        "majority_cer": result.majority_cer,
         "us_per_record": result.us_per_record,
+        "refused": dict(result.rejected),
+        "labels": dict(result.labels),
+        "labels_late": dict(result.late),
     }
 
 
@@ -160,6 +144,10 @@ def _as_text(result: "Backtest", delay: int) -> str:
         ("log loss", forecast.log_loss, naive.log_loss),
     ):
         lines.append(f"{name:24}{_number(ours):>10}{_number(theirs):>10}")
+    lines.append(f"{'CER of the more frequent label':34}{_number(result.majority_cer):>10}")
+    lines.append(
+        "CER: share of wrong answers, the probability rounded; AUC: 0.5 is chance, 1 is all"
+    )
     speed = result.us_per_record
     lines.append(
         f"{len(result.predictions)} records, {'-' if speed is None else f'{speed:.0f}'} µs each, "

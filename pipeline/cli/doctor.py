@@ -1,16 +1,14 @@
 """`dtgol doctor`: what is wrong with a cluster, its topics and its producers, and what to do."""
 
-import json
 from dataclasses import asdict
 
 import click
 
-from pipeline.cli import BadInput
-from pipeline.cli.codes import codes
-from pipeline.cli.connection import Target, cluster_options
+from pipeline.cli.exit_codes import help_line
+from pipeline.cli.options import Target, cluster_options, echo_json, json_option
 
 
-@click.command(epilog=codes("doctor"))
+@click.command(epilog=help_line("doctor"))
 @cluster_options
 @click.option(
     "--samples",
@@ -24,44 +22,48 @@ from pipeline.cli.connection import Target, cluster_options
     is_flag=True,
     help="Measure the brokers' clock too: makes a topic doctor-… and removes it.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-def doctor(target: Target, samples: int, probe: bool, as_json: bool) -> None:
-    """Check broker, topics, keys, clocks and lag; end with a verdict and what to do.
+@click.option(
+    "--web",
+    multiple=True,
+    metavar="HOST:PORT",
+    help="Ask the /readyz of this worker or evaluator too; may be given again.",
+)
+@json_option
+def doctor(target: Target, samples: int, probe: bool, web: tuple[str, ...], as_json: bool) -> None:
+    """Check broker, topics, members, keys, clocks, dead letters, snapshots and lag.
+
+    Ends with a verdict and what to do.
 
     Nothing is changed, unless by --probe. Of sampled records only key, stream and id are looked
     at, and nothing of them is shown.
     """
-    from pipeline.client.sending import ClusterError
-    from pipeline.doctor.examination import Patient, examine
-    from pipeline.doctor.findings import Status, verdict
+    from pipeline.ops.doctor.checks import ClusterTarget, run_checks
+    from pipeline.ops.doctor.findings import Status, verdict
+    from pipeline.snapshots import make_store
 
-    patient = Patient(
+    settings = target.settings
+    cluster = ClusterTarget(
         target.client,
         target.prefix,
         target.groups,
-        target.prompt,
-        target.settings.snapshots.every_records,
-        target.settings.group("worker"),
-        target.settings.worker.journal_ahead_max,
-        target.tls,
+        target.committed_at_once,
+        settings.snapshots.every_records,
+        settings.snapshots.every_ms,
+        make_store(settings, target.client, "worker"),
+        web,
+        settings.group("worker"),
+        settings.worker.journal_ahead_max,
     )
     findings = []
-    try:
-        for finding in examine(patient, samples, probe):
-            findings.append(finding)
-            if not as_json:
-                advice = f"\n         → {finding.advice}" if finding.advice else ""
-                click.echo(f"{finding.status:8} {finding.check}: {finding.said}{advice}")
-    except ClusterError as error:
-        raise BadInput(str(error)) from None
+    for finding in run_checks(cluster, samples, probe):
+        findings.append(finding)
+        if not as_json:
+            advice = f"\n         → {finding.advice}" if finding.advice else ""
+            click.echo(f"{finding.status:8} {finding.check}: {finding.text}{advice}")
     healthy = all(each.status is not Status.PROBLEM for each in findings)
     if as_json:
-        said = {
-            "healthy": healthy,
-            "verdict": verdict(findings),
-            "findings": [asdict(each) for each in findings],
-        }
-        click.echo(json.dumps(said))
+        listed = [asdict(each) for each in findings]
+        echo_json({"healthy": healthy, "verdict": verdict(findings), "findings": listed})
     else:
         click.echo(verdict(findings))
     raise SystemExit(0 if healthy else 1)

@@ -1,34 +1,21 @@
-"""`dtgol evaluator`: every prediction against its label, as it was said at the time."""
+"""`dtgol evaluator`: every prediction against its label, as it was made at the time."""
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
-from pipeline.cli.codes import codes
-from pipeline.cli.process import (
-    prepared,
-    process_options,
-    run_app,
-    set_up_logging,
-    settings_from,
-)
+from pipeline.cli.exit_codes import help_line
+from pipeline.cli.options import process_options
 from pipeline.settings.page import help_text
 
+if TYPE_CHECKING:
+    from pipeline.settings import Settings
 
-@click.command(epilog=f"{codes('evaluator')}\n\n{help_text()}")
+
+@click.command(epilog=f"{help_line('evaluator')}\n\n{help_text()}")
 @process_options
-@click.option(
-    "--accept-gap",
-    is_flag=True,
-    help="Go on although Kafka has deleted records that were never read; the log says which.",
-)
-def evaluator(config: Path | None, log_level: str, accept_gap: bool, **named: Any) -> None:
+def evaluator(settings: "Settings", log_level: str, accept_gap: bool) -> None:
     """Score predictions against labels."""
-    settings = settings_from(config, **named)
-    set_up_logging(log_level)
+    from pipeline.evaluator import make_evaluator
 
-    from pipeline.evaluator import prepare_evaluator
-
-    ready = prepared(lambda: prepare_evaluator(settings, accept_gap))
-    run_app(ready.app, log_level)
+    make_evaluator(settings, accept_gap).app.run(log_level)

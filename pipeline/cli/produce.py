@@ -1,24 +1,33 @@
 """`dtgol produce FILE`: a file as a live stream, features now and labels later."""
 
-import json
-from pathlib import Path
+import hashlib
 from typing import TYPE_CHECKING
 
 import click
 
-from pipeline.cli import BadInput
-from pipeline.cli.codes import codes
-from pipeline.cli.connection import Target, cluster_options
+from pipeline.cli.exit_codes import help_line
+from pipeline.cli.options import (
+    RowSource,
+    Target,
+    cluster_options,
+    describe_columns,
+    echo_json,
+    json_option,
+    row_options,
+)
 from pipeline.cli.progress import progress
-from pipeline.cli.rows import row_options
+from pipeline.errors import InputError
 
 if TYPE_CHECKING:
-    from pipeline.files.player import Sent
-    from pipeline.files.records import Row
+    from pipeline.offline.files.player import Sent
+    from pipeline.offline.files.records import Row
 
 
-@click.command(epilog=codes("produce"))
-@click.argument("file", type=click.Path(path_type=Path))
+NAME_CHARS = 64
+"""Of a file's name that an id carries."""
+
+
+@click.command(epilog=help_line("produce"))
 @cluster_options
 @click.option("--stream", default="default", show_default=True, help="The stream's name.")
 @click.option(
@@ -29,18 +38,7 @@ if TYPE_CHECKING:
     help="Key of features and label: the stream's name, the id, or what a column holds; that "
     "column is then not sent as a feature.",
 )
-@click.option(
-    "--id", "id_column", metavar="COLUMN", help="Column with the id.  [default: row number]"
-)
 @row_options
-@click.option(
-    "--delay",
-    type=click.IntRange(min=0),
-    default=1,
-    show_default=True,
-    help="How many records late a label is: with 50, that of record 1 is sent just before record "
-    "51. 0 is the same as 1.",
-)
 @click.option(
     "--delay-ms",
     metavar="MEAN|MIN..MAX",
@@ -57,24 +55,18 @@ if TYPE_CHECKING:
     "--no-wait",
     is_flag=True,
     help="With --delay: do not wait until each record is stored. Much faster; whether a label or a "
-    "record came first is then told by timestamps alone.",
+    "record came first is then decided by timestamps alone.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One line of JSON on stdout.")
+@json_option
 def produce(
     target: Target,
-    file: Path,
+    file: RowSource,
     stream: str,
     key: str,
-    id_column: str | None,
-    label: str,
     delay: int,
     delay_ms: str | None,
     no_labels: bool,
     rate: float | None,
-    missing: str,
-    seed: int,
-    shuffle: bool,
-    limit: int | None,
     no_wait: bool,
     as_json: bool,
 ) -> None:
@@ -83,69 +75,67 @@ def produce(
     Rows, hidden values and order are those of `dtgol backtest` with the same options. A JSON line
     is either flat or as on the wire: {"id": …, "x": {…}, "y": …}. With --delay each label is stored
     before the next record is sent, so the order is that of the backtest.
+
+    Without --id an id is the file's name, a hash of its content and of what is hidden, and the row:
+    another file never repeats an id, and the same one sent again does, so that a run that failed
+    can be run again.
     """
-    from pipeline.client import ClusterError, DeliveryError, FeatureProducer, LabelProducer
-    from pipeline.client import RefusedError as Refused
-    from pipeline.files.playback import DelayTime, delay_generator, in_steps, in_time
-    from pipeline.files.player import Player
-    from pipeline.files.records import Mask, RecordsError, read_records
+    from pipeline.client import FeatureProducer, LabelProducer
+    from pipeline.offline.files.playback import DelayTime, delay_generator, in_steps, in_time
+    from pipeline.offline.files.player import Player
 
-    key_column = None if key in ("stream", "id") else key
-    try:
-        spread = None if delay_ms is None else DelayTime.parse(delay_ms)
-        rows = list(
-            read_records(
-                file,
-                label=label,
-                mask=Mask.parse(missing),
-                seed=seed,
-                shuffle=shuffle,
-                limit=limit,
-                id_column=id_column,
-                key_column=key_column,
-            )
-        )
-        rows = [_named(row, stream, key, no_labels) for row in rows]
-    except RecordsError as error:
-        raise BadInput(str(error)) from None
-    if spread is None:
-        dues = in_steps(rows, delay, rate)
+    delay_time = None if delay_ms is None else DelayTime.parse(delay_ms)
+    given, table = file.read(None if key in ("stream", "id") else key)
+    start = _id_start(file)
+    rows = [_named(row, start, stream, key, no_labels) for row in given]
+    repeats = len(rows) - len({row.id for row in rows})
+    if delay_time is None:
+        due = in_steps(rows, delay, rate)
     else:
-        generator = delay_generator(seed)
-        dues = in_time(rows, lambda: spread.draw(generator), rate)
-    prefix = target.prefix
-    try:
-        with (
-            FeatureProducer(target.client, prefix=prefix) as features,
-            LabelProducer(target.client, prefix=prefix) as labels,
-            progress(len(rows), "records") as update,
-        ):
-            player = Player(features, labels, in_order=spread is None and not no_wait)
-            for row, is_label in dues:
-                player.send(row, is_label, stream)
-                update(player.features_sent)
-            sent = player.finish()
-    except (ClusterError, DeliveryError, Refused) as error:
-        raise BadInput(str(error)) from None
-    _report(sent, stream, as_json)
+        generator = delay_generator(file.seed)
+        due = in_time(rows, lambda: delay_time.draw(generator), rate)
+    with (
+        FeatureProducer(target.client, prefix=target.prefix) as features,
+        LabelProducer(target.client, prefix=target.prefix) as labels,
+        progress(len(rows), "records") as update,
+    ):
+        describe_columns(table)  # only now: who is not let in gets that one sentence
+        if repeats:
+            click.echo(
+                f"{repeats} of {len(rows)} rows repeat an id: each is answered as a repeat, and a "
+                f"label that differs from the first is a correction",
+                err=True,
+            )
+        player = Player(features, labels, in_order=delay_time is None and not no_wait)
+        for row, is_label in due:
+            player.send(row, is_label, stream, None if is_label else row.time_ms)
+            update(player.features_sent)
+        sent = player.finish()
+    _report(sent, stream, repeats, as_json)
 
 
-def _named(row: "Row", stream: str, key: str, no_labels: bool) -> "Row":
+def _id_start(file: RowSource) -> str:
+    """What the ids of rows without one begin with."""
+    hidden = hashlib.sha256(repr((file.mask, file.seed, file.layout)).encode()).hexdigest()[:4]
+    return f"{file.source.name[:NAME_CHARS]}-{file.source.digest()}{hidden}-"
+
+
+def _named(row: "Row", start: str, stream: str, key: str, no_labels: bool) -> "Row":
     """The row with its id and key settled."""
-    from pipeline.files.records import RecordsError
-
-    id = row.id or str(row.number)
+    id = row.id or f"{start}{row.number}"
     given = {"stream": row.key or stream, "id": id}.get(key, row.key)
     if given is None:
-        raise RecordsError(f"row {row.number} has no {key!r} to be its key")
+        raise InputError(f"row {row.number} has no {key!r} to be its key")
     return row._replace(id=id, key=given, label=None if no_labels else row.label)
 
 
-def _report(sent: "Sent", stream: str, as_json: bool) -> None:
+def _report(sent: "Sent", stream: str, repeats: int, as_json: bool) -> None:
     rate = sent.features / sent.seconds if sent.seconds else 0.0
     if as_json:
-        said = {"stream": stream, **sent._asdict(), "records_per_s": round(rate, 1)}
-        click.echo(json.dumps(said))
+        rounded = round(rate, 1)
+        echo_json(
+            {"stream": stream, **sent._asdict(), "repeats": repeats, "records_per_s": rounded}
+        )
     else:
         click.echo(
             f"{sent.features} features and {sent.labels} labels of stream {stream} are stored: "

@@ -1,19 +1,25 @@
 """`dtgol snapshot list|inspect`: which snapshots are kept, and what a learner knows."""
 
-import json
 import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipeline.cli import BadInput
-from pipeline.cli.codes import codes
-from pipeline.cli.connection import Target, asking, cluster_options
+from pipeline.cli.exit_codes import help_line
+from pipeline.cli.options import (
+    Target,
+    choose_partitions,
+    cluster_options,
+    echo_json,
+    json_option,
+    partitions_option,
+)
+from pipeline.errors import InputError
 
 if TYPE_CHECKING:
-    from pipeline.operators.inspection import Listed
-    from pipeline.snapshots import Store
+    from pipeline.ops.snapshots import SnapshotEntry
+    from pipeline.snapshots.store import Store
 
 PAIRS = 10
 """Pairs of columns shown to people; a program gets them all."""
@@ -24,15 +30,9 @@ def snapshot() -> None:
     """Look at the state that workers keep; nothing is changed."""
 
 
-@snapshot.command("list", epilog=codes("snapshot list"))
+@snapshot.command("list", epilog=help_line("snapshot list"))
 @cluster_options
-@click.option(
-    "--partition",
-    "partitions",
-    type=click.IntRange(min=0),
-    multiple=True,
-    help="Only this one; may be given again.",
-)
+@partitions_option
 @click.option(
     "--role",
     type=click.Choice(["worker", "evaluator"]),
@@ -40,21 +40,20 @@ def snapshot() -> None:
     show_default=True,
     help="Whose snapshots.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-def list_snapshots(target: Target, partitions: tuple[int, ...], role: str, as_json: bool) -> None:
+@json_option
+def list_command(target: Target, partitions: tuple[int, ...], role: str, as_json: bool) -> None:
     """Every snapshot of every partition, the newest first: whole or damaged, how old, how large.
 
-    A damaged one is no loss as long as an older one is whole: the worker takes that and folds the
-    journal from there.
+    Nothing is lost by a damaged one as long as an older one is whole: the worker takes that and
+    folds the journal from there.
     """
-    from pipeline.operators.inspection import listed
+    from pipeline.ops.snapshots import list_snapshots
 
-    with asking():
-        store, numbers = _open(target, role, partitions)
-        rows = [each for number in numbers for each in listed(store, number)]
+    store, numbers = _open(target, role, partitions)
+    rows = [each for number in numbers for each in list_snapshots(store, number)]
     now_ms = time.time_ns() // 1_000_000
     if as_json:
-        click.echo(json.dumps({"role": role, "snapshots": [_plain(each, now_ms) for each in rows]}))
+        echo_json({"role": role, "snapshots": [_plain(each, now_ms) for each in rows]})
     else:
         for each in rows:
             click.echo(_row(each, now_ms))
@@ -64,22 +63,16 @@ def list_snapshots(target: Target, partitions: tuple[int, ...], role: str, as_js
     raise SystemExit(1 if any(each.damage is not None for each in rows) else 0)
 
 
-@snapshot.command(epilog=codes("snapshot inspect"))
+@snapshot.command(epilog=help_line("snapshot inspect"))
 @cluster_options
-@click.option(
-    "--partition",
-    "partitions",
-    type=click.IntRange(min=0),
-    multiple=True,
-    help="Only this one; may be given again.",
-)
+@partitions_option
 @click.option("--stream", "streams", multiple=True, help="Only this one; may be given again.")
 @click.option(
     "--levels",
     is_flag=True,
     help="Name undeclared levels too: these are values from your records.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@json_option
 def inspect(
     target: Target,
     partitions: tuple[int, ...],
@@ -89,32 +82,30 @@ def inspect(
 ) -> None:
     """What each learner knew at its newest whole snapshot.
 
-    Steps, labels learnt, features and their kinds, the weights of both spaces by column, the
-    correlation. No values of records are shown; levels that are not declared are numbered.
+    Steps, labels learnt, features and their kinds, what each expert knows (its weights by column),
+    the correlation. No values of records are shown; levels that are not declared are numbered.
     """
-    from pipeline.operators.inspection import about_partition, about_stream, newest_fold
+    from pipeline.ops.snapshots import about_partition, about_stream, newest_fold
 
     found_any = []
-    with asking():
-        store, numbers = _open(target, "worker", partitions)
-        for number in numbers:
-            found = newest_fold(store, number)
-            if found is None:
-                continue
-            fold, manifest = found
-            written = store.written_ms(number, manifest.name)
-            about = about_partition(fold, manifest, written)
-            about["streams"] = [
-                about_stream(name, stream, manifest.stream_bytes(name), levels)
-                for name, stream in fold.streams.items()
-                if not streams or name in streams
-            ]
-            if about["streams"] or not streams:
-                found_any.append(about)
+    store, numbers = _open(target, "worker", partitions)
+    for number in numbers:
+        found = newest_fold(store, number)
+        if found is None:
+            continue
+        fold, manifest = found
+        about = about_partition(fold, manifest, store.written_ms(number, manifest.name))
+        about["streams"] = [
+            about_stream(name, stream, manifest.blob_bytes(name), levels)
+            for name, stream in fold.streams.items()
+            if not streams or name in streams
+        ]
+        if about["streams"] or not streams:
+            found_any.append(about)
     if not found_any:
-        raise BadInput("no whole snapshot holds that: dtgol snapshot list shows what there is")
+        raise InputError("no whole snapshot holds that: dtgol snapshot list shows what there is")
     if as_json:
-        click.echo(json.dumps({"partitions": found_any}))
+        echo_json({"partitions": found_any})
         return
     for about in found_any:
         _show_partition(about)
@@ -122,24 +113,21 @@ def inspect(
 
 def _open(target: Target, role: str, partitions: tuple[int, ...]) -> "tuple[Store, list[int]]":
     """The store, and the partitions to look at: those named, else all there are."""
-    from pipeline.cluster import look
-    from pipeline.stores import make_store
+    from pipeline.kafka.cluster import inspect_cluster
+    from pipeline.snapshots import make_store
 
     settings = target.settings
-    count = look(target.client, settings, ["journal"]).partitions
-    wrong = [each for each in partitions if each >= count]
-    if wrong:
-        raise BadInput(f"--partition {wrong[0]}: there are {count}, from 0 on")
-    store = make_store(settings, target.client, role)
-    return store, sorted(set(partitions)) or list(range(count))
+    count = inspect_cluster(target.client, settings, ["journal"]).partitions
+    numbers = choose_partitions(partitions, count)
+    return make_store(settings, target.client, role), numbers
 
 
-def _plain(each: "Listed", now_ms: int) -> dict[str, Any]:
+def _plain(each: "SnapshotEntry", now_ms: int) -> dict[str, Any]:
     age = None if each.written_ms is None else (now_ms - each.written_ms) / 1000
     return {**asdict(each), "whole": each.damage is None, "age_s": age}
 
 
-def _row(each: "Listed", now_ms: int) -> str:
+def _row(each: "SnapshotEntry", now_ms: int) -> str:
     state = "whole" if each.damage is None else f"damaged: {each.damage}"
     return (
         f"partition {each.partition}  offset {each.next_offset}  {_age(each.written_ms, now_ms)}  "
@@ -177,23 +165,20 @@ def _show_partition(about: dict[str, Any]) -> None:
 
 
 def _show_stream(about: dict[str, Any]) -> None:
-    from pipeline.operators.inspection import strongest
+    from pipeline.ops.snapshots import strongest
 
     click.echo(
         f"  stream {about['stream']}: step {about['step']}, "
         f"{about['labels_learnt']} labels learnt, {about['pending']} pending, "
-        f"{about['held_labels']} held, {_size(about['bytes'])}, "
-        f"model {about['model']}, latent weight {about['latent_weight']:.3f}"
+        f"{about['held_labels']} held, {_size(about['bytes'])}, model {about['model']}"
     )
     for feature in about["features"]:
         click.echo(f"    {feature['feature']}: {_feature(feature)}")
-    weights = about["weights"]
-    width = max(len(name) for name in weights["latent"])
-    heads = "".join(f"  {space.replace('_', ' '):>18}" for space in weights)
-    click.echo(f"    {'weights':{width}}{heads}")
-    for name in weights["latent"]:
-        row = "".join(f"  {weights[space][name]:18.4f}" for space in weights)
-        click.echo(f"    {name:{width}}{row}")
+    if about["guard"]:
+        shares = (f"{name.replace('_', ' ')} {share:.3f}" for name, share in about["guard"].items())
+        click.echo(f"    guard: {', '.join(shares)}")
+    for name, expert in about["experts"].items():
+        _show_expert(name, expert, ["(bias)", *about["columns"]])
     pairs = strongest(about, PAIRS)
     if pairs:
         click.echo("    strongest correlations")
@@ -201,12 +186,29 @@ def _show_stream(about: dict[str, Any]) -> None:
         click.echo(f"    {value:+.3f}  {one}, {other}")
 
 
+def _show_expert(name: str, expert: dict[str, Any], columns: list[str]) -> None:
+    numbers = (f"{each.replace('_', ' ')} {value:.3f}" for each, value in expert["numbers"].items())
+    weight = f"weight {expert['weight']:.3f}"
+    click.echo(f"    expert {', '.join([name, weight, *numbers])}")
+    weights, width = expert["weights"], max(map(len, columns))
+    if not weights:
+        return
+    heads = "".join(f"  {each.replace('_', ' '):>18}" for each in weights)
+    click.echo(f"      {'weights':{width}}{heads}")
+    for column in columns:
+        row = "".join(f"  {each[column]:18.4f}" for each in weights.values())
+        click.echo(f"      {column:{width}}{row}")
+
+
 def _feature(about: dict[str, Any]) -> str:
-    said = f"{about['kind']}, {'declared' if about['declared'] else 'inferred'}"
+    inferred = "provisional" if about["provisional"] else "inferred"
+    text = f"{about['kind']}, {'declared' if about['declared'] else inferred}"
+    if about["kind_conflicts"]:
+        text += f", {about['kind_conflicts']} cells of another kind taken as missing"
     if "levels_known" in about:
         named = f" ({', '.join(about['levels'])})" if about["levels"] else ""
-        said += f", {about['levels_known']} levels{named}"
+        text += f", {about['levels_known']} levels{named}"
     if "bounds" in about:
         low, high = about["bounds"]
-        said += f", from {'any' if low is None else low} to {'any' if high is None else high}"
-    return said
+        text += f", from {'any' if low is None else low} to {'any' if high is None else high}"
+    return text

@@ -1,20 +1,19 @@
 """`dtgol topics apply|check`: the topics of a cluster against the catalog."""
 
-import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipeline.cli import BadInput
-from pipeline.cli.codes import codes
-from pipeline.cli.connection import Target, cluster_options
+from pipeline.cli.exit_codes import help_line
+from pipeline.cli.options import Target, cluster_options, echo_json, json_option
+from pipeline.errors import InputError
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-    from pipeline.operators.topics_admin import Difference
-    from topics.catalog import Wish
+    from pipeline.kafka.topic_admin import Difference
+    from topics.catalog import TopicSpec
 
 PARTITIONS = 4
 
@@ -27,7 +26,7 @@ def topics() -> None:
 def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options that apply and check have in common."""
     for option in (
-        click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout."),
+        json_option,
         click.option(
             "--retention",
             multiple=True,
@@ -38,9 +37,8 @@ def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--replication",
             type=click.IntRange(min=1),
-            default=1,
-            show_default=True,
-            help="Copies of every record; take 3 on a real cluster.",
+            help="Copies of every record; take 3 on a real cluster. A new topic never has fewer "
+            "than the topics there.  [default: as they have; the brokers' own if there are none]",
         ),
         click.option(
             "--partitions",
@@ -54,46 +52,42 @@ def _shared(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@topics.command(epilog=codes("topics check"))
+@topics.command(epilog=help_line("topics check"))
 @_shared
 def check(target: Target, as_json: bool, **wanted: Any) -> None:
-    """Say what differs from what dtgol needs; change nothing."""
-    from pipeline.operators.topics_admin import AdminError, inspect
+    """Show what differs from what dtgol needs; change nothing."""
+    from pipeline.kafka.topic_admin import inspect
 
-    try:
-        admin, wishes = _wishes(target, **wanted)
-        differences = inspect(admin, wishes)
-    except AdminError as error:
-        raise BadInput(str(error)) from None
+    admin, specs = _desired(target, **wanted)
+    differences = inspect(admin, specs)
     if as_json:
-        _echo_json(ok=not differences, differences=[_plain(each) for each in differences])
+        echo_json({"ok": not differences, "differences": [_plain(each) for each in differences]})
     else:
         for each in differences:
             click.echo(str(each))
-        click.echo(f"{len(wishes)} topics, {len(differences)} differences")
+        click.echo(f"{len(specs)} topics, {len(differences)} differences")
     raise SystemExit(1 if differences else 0)
 
 
-@topics.command(epilog=codes("topics apply"))
+@topics.command(epilog=help_line("topics apply"))
 @_shared
 def apply(target: Target, as_json: bool, **wanted: Any) -> None:
     """Create missing topics and alter settings; never partitions or replication.
 
-    Retention is made shorter only where --retention says so: Kafka deletes what is older.
+    Retention is made shorter only with --retention: Kafka deletes what is older.
     """
-    from pipeline.operators.topics_admin import AdminError, apply
+    from pipeline.kafka.topic_admin import apply
 
-    try:
-        admin, wishes = _wishes(target, **wanted)
-        done = apply(admin, wishes)
-    except AdminError as error:
-        raise BadInput(str(error)) from None
+    admin, specs = _desired(target, **wanted)
+    done = apply(admin, specs)
     if as_json:
-        _echo_json(
-            ok=not done.left,
-            created=list(done.created),
-            altered=[_plain(each) for each in done.altered],
-            left=[_plain(each) for each in done.left],
+        echo_json(
+            {
+                "ok": not done.left,
+                "created": list(done.created),
+                "altered": [_plain(each) for each in done.altered],
+                "left": [_plain(each) for each in done.left],
+            }
         )
     else:
         for name in done.created:
@@ -101,23 +95,24 @@ def apply(target: Target, as_json: bool, **wanted: Any) -> None:
         for each in done.altered:
             warning = f" ({each.warning})" if each.warning else ""
             click.echo(
-                f"{each.topic}: {each.setting} was {each.actual}, is now {each.wished}{warning}"
+                f"{each.topic}: {each.setting} was {each.actual}, is now {each.desired}{warning}"
             )
         for each in done.left:
             click.echo(f"left as it is: {each}")
         click.echo(
-            f"{len(wishes)} topics: {len(done.created)} created, "
+            f"{len(specs)} topics: {len(done.created)} created, "
             f"{len(done.altered)} settings altered, {len(done.left)} left"
         )
     raise SystemExit(1 if done.left else 0)
 
 
-def _wishes(
-    target: Target, partitions: int | None, replication: int, retention: tuple[str, ...]
-) -> "tuple[AdminClient, tuple[Wish, ...]]":
+def _desired(
+    target: Target, partitions: int | None, replication: int | None, retention: tuple[str, ...]
+) -> "tuple[AdminClient, tuple[TopicSpec, ...]]":
     """The cluster, and how its topics should be; wrong options are found before it is asked."""
-    from pipeline.operators.topics_admin import as_there, connect
-    from topics.catalog import DAY_MS, wishes
+    from pipeline.kafka.clients import MonitoredAdmin
+    from pipeline.kafka.topic_admin import replication_for, with_existing_partitions
+    from topics.catalog import DAY_MS, desired_topics
 
     kept = {}
     for given in retention:
@@ -125,13 +120,15 @@ def _wishes(
         try:
             kept[name] = -1 if days == "-1" else round(float(days) * DAY_MS)
         except (ValueError, OverflowError):
-            raise BadInput(f"--retention {given}: give TOPIC=DAYS") from None
+            raise InputError(f"--retention {given}: give TOPIC=DAYS") from None
     try:
-        wished = wishes(target.prefix, partitions or PARTITIONS, replication, retention_ms=kept)
+        names = [spec.name for spec in desired_topics(target.prefix, 1, 1, retention_ms=kept)]
     except ValueError as error:
-        raise BadInput(str(error)) from None
-    admin = connect(target.client)
-    return admin, as_there(admin, wished) if partitions is None else wished
+        raise InputError(str(error)) from None
+    admin = MonitoredAdmin(target.client)
+    copies = replication_for(admin, names, replication)
+    specs = desired_topics(target.prefix, partitions or PARTITIONS, copies, retention_ms=kept)
+    return admin, specs if partitions else with_existing_partitions(admin, specs)
 
 
 def _plain(each: "Difference") -> dict[str, str]:
@@ -139,11 +136,7 @@ def _plain(each: "Difference") -> dict[str, str]:
         "topic": each.topic,
         "setting": each.setting,
         "is": each.actual,
-        "should_be": each.wished,
+        "should_be": each.desired,
         "advice": each.advice,
         "warning": each.warning,
     }
-
-
-def _echo_json(**said: Any) -> None:
-    click.echo(json.dumps(said))

@@ -1,26 +1,25 @@
 """`dtgol watch`: a live table of streams, their scores, the lag and the dead letters.
 
-It reads predictions, scores and dead-letters without a group: nobody is disturbed.
+It reads predictions, scores and dead-letters without a group, so no other reader is affected.
 """
 
-import json
 import sys
 import time
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from contextlib import closing, nullcontext, suppress
+from typing import TYPE_CHECKING
 
 import click
 
-from pipeline.cli import BadInput
-from pipeline.cli.codes import codes
-from pipeline.cli.connection import Target, cluster_options
+from pipeline.cli.exit_codes import help_line
+from pipeline.cli.options import Target, cluster_options, echo_json
+from pipeline.errors import ClusterError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from pipeline.client.tail import Tail
-    from pipeline.operators.board import Board, View
-    from pipeline.operators.lag import Lag
+    from pipeline.kafka.reader import Tail
+    from pipeline.ops.lag import Lag
+    from pipeline.ops.stream_table import StreamTable, View
 
 CATCH_UP_S = 60.0
 FRAME_S = 0.5
@@ -28,7 +27,7 @@ LAG_EVERY_S = 5.0
 READ = ("predictions", "scores", "dead-letters")
 
 
-@click.command(epilog=codes("watch"))
+@click.command(epilog=help_line("watch"))
 @cluster_options
 @click.option(
     "--window",
@@ -59,45 +58,31 @@ def watch(
 
     CER is the share of wrong answers, over all that was read (--last, --all) and over the window of
     the newest scores; beside each stands the naive learner's. Records are the learner's own count
-    since its beginning, unverified are those whose label has not come, and α is how much the latent
-    space counts in an answer. Ctrl-C ends it.
+    since its beginning, unverified are those whose label has not come, and experts are those that
+    count in an answer, with their weights. Ctrl-C ends it.
     """
-    from pipeline.client.sending import ClusterError
-    from pipeline.client.tail import Tail
-    from pipeline.operators.board import Board
+    from pipeline.kafka.reader import Tail
+    from pipeline.ops.stream_table import StreamTable
 
-    board = Board(window)
-    try:
-        names = {target.settings.topic(name): name for name in READ}
-        with Tail(target.client, list(names), None if everything else last) as tail:
-            if len(tail.missing) == len(READ):
-                raise BadInput(
-                    f"the cluster has no {', '.join(tail.missing)}, or this user may not see them; "
-                    "run: dtgol topics apply, or grant the user Read"
-                )
-            for message in tail.catch_up(CATCH_UP_S):
-                feed(board, names[message.topic() or ""], message)
-            if once:
-                _show_once(target, board.view(), as_json, _lags(target))
-                return
-            _follow(target, board, tail, names, as_json)
-    except ClusterError as error:
-        raise BadInput(str(error)) from None
-    except KeyboardInterrupt:
-        return
-
-
-def feed(board: "Board", name: str, message: Any) -> Any:
-    """Give one message to the board; what it was."""
-    if name == "predictions":
-        return board.predicted(message.value())
-    if name == "scores":
-        return board.scored(message.value())
-    return board.refused(message.headers() or [])
+    streams = StreamTable(window)
+    names = {target.settings.topic(name): name for name in READ}
+    tail = Tail(target.client, list(names), None if everything else last)
+    with closing(tail), suppress(KeyboardInterrupt):
+        if len(tail.missing) == len(READ):
+            raise ClusterError(
+                f"the cluster has no {', '.join(tail.missing)}, or this user may not see them; "
+                "run: dtgol topics apply, or grant the user Read"
+            )
+        for record in tail.catch_up(CATCH_UP_S):
+            streams.add(names[record.topic], record)
+        if once:
+            _show_once(target, streams.view(), as_json, _lags(target))
+        else:
+            _follow(target, streams, tail, names, as_json)
 
 
 def _follow(
-    target: Target, board: "Board", tail: "Tail", names: dict[str, str], as_json: bool
+    target: Target, streams: "StreamTable", tail: "Tail", names: dict[str, str], as_json: bool
 ) -> None:
     """Until Ctrl-C: a table that moves on a terminal; elsewhere one every few seconds."""
     from rich.live import Live
@@ -108,14 +93,14 @@ def _follow(
         while True:
             until = time.monotonic() + (FRAME_S if moving else LAG_EVERY_S)
             while (left := until - time.monotonic()) > 0:
-                for message in tail.read(min(left, FRAME_S)):
-                    feed(board, names[message.topic() or ""], message)
+                for record in tail.poll(min(left, FRAME_S)):
+                    streams.add(names[record.topic], record)
             if time.monotonic() - asked > LAG_EVERY_S:
                 lags, asked = _lags(target), time.monotonic()
             if live is None:
-                _show_once(target, board.view(), as_json, lags)
+                _show_once(target, streams.view(), as_json, lags)
             else:
-                live.update(table(board.view(), lags, target.prompt), refresh=True)
+                live.update(table(streams.view(), lags, target.committed_at_once), refresh=True)
 
 
 def _show_once(target: Target, view: "View", as_json: bool, lags: "list[Lag]") -> None:
@@ -123,16 +108,18 @@ def _show_once(target: Target, view: "View", as_json: bool, lags: "list[Lag]") -
 
     from rich.console import Console
 
-    from pipeline.operators.board import as_plain
+    from pipeline.ops.stream_table import as_plain
 
     if as_json:
-        click.echo(json.dumps({**as_plain(view), "lag": [asdict(each) for each in lags]}))
+        echo_json({**as_plain(view), "lag": [asdict(each) for each in lags]})
     else:
-        Console(width=None if sys.stdout.isatty() else 140).print(table(view, lags, target.prompt))
+        Console(width=None if sys.stdout.isatty() else 140).print(
+            table(view, lags, target.committed_at_once)
+        )
 
 
 def _lags(target: Target) -> "list[Lag]":
-    from pipeline.operators.lag import group_lag
+    from pipeline.ops.lag import group_lag
 
     return [
         lag
@@ -141,8 +128,10 @@ def _lags(target: Target) -> "list[Lag]":
     ]
 
 
-def table(view: "View", lags: "list[Lag]", prompt: set[tuple[str, str]]) -> "RenderableType":
-    """The whole picture for a terminal; ``prompt`` says whose lag is a lag."""
+def table(
+    view: "View", lags: "list[Lag]", committed_at_once: set[tuple[str, str]]
+) -> "RenderableType":
+    """The whole picture for a terminal; lag of others counts since their snapshot."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -157,9 +146,9 @@ def table(view: "View", lags: "list[Lag]", prompt: set[tuple[str, str]]) -> "Ren
         "naive",
         "CER read",
         "naive",
-        "α",
         "unverified",
         "partitions",
+        "experts",
     ):
         streams.add_column(name, justify="right")
     for each in view.streams:
@@ -172,20 +161,28 @@ def table(view: "View", lags: "list[Lag]", prompt: set[tuple[str, str]]) -> "Ren
             _share(each.window.naive_cer),
             _share(each.total.cer),
             _share(each.total.naive_cer),
-            f"{each.alpha:.2f}",
             str(each.unverified),
             str(each.partitions),
+            _weights(each.expert_weights),
         )
     below = []
     if not view.streams:
         below.append("no predictions yet")
     for lag in lags:
-        unit = "behind" if (lag.group, lag.topic) in prompt else "since its last snapshot"
+        unit = (
+            "behind" if (lag.group, lag.topic) in committed_at_once else "since its last snapshot"
+        )
         behind = "nothing committed yet" if lag.behind is None else f"{lag.behind} {unit}"
         below.append(f"{lag.group} on {lag.topic}: {lag.records} records, {behind}")
     dead = ", ".join(f"{reason} {count}" for reason, count in view.dead_letters.items())
     below.append(f"dead letters: {dead or 'none'}")
     return Group(streams, Text("\n".join(below), style="dim"))
+
+
+def _weights(weights: dict[str, float]) -> str:
+    """The experts that count, the weightiest first."""
+    ranked = sorted(weights.items(), key=lambda item: -abs(item[1]))
+    return ", ".join(f"{name} {weight:.2f}" for name, weight in ranked if abs(weight) >= 0.005)
 
 
 def _share(value: float | None) -> str:

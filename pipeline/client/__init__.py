@@ -1,8 +1,8 @@
 """Small producers and a consumer for Python users of the topics (docs/guide-clients.md)."""
 
 from pipeline.client.predictions import PredictionConsumer
-from pipeline.client.producers import FeatureProducer, LabelProducer, RefusedError
-from pipeline.client.sending import ClusterError, DeliveryError
+from pipeline.client.producers import FeatureProducer, LabelProducer
+from pipeline.errors import ClusterError, DeliveryError, RefusedError
 
 __all__ = [
     "ClusterError",

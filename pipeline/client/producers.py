@@ -7,34 +7,39 @@ Delivery: at least once, in order per key; `flush`, or the end of the ``with`` b
 every record is stored. Not for several threads at once.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from math import isfinite
+from math import isfinite, isnan
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
-from pipeline.client.sending import ClientSettings, Sender
+from pipeline.errors import ClusterError, DeliveryError, RefusedError
+from pipeline.kafka.clients import ClientSettings, fetch_metadata
+from pipeline.kafka.writer import CheckedProducer
+from topics.catalog import partition_mismatch, topic_name
 from topics.codec import read_features, read_label, write_features, write_label
 from topics.features import DEFAULT_STREAM, Features
 from topics.headers import Header, record_bytes
 from topics.labels import Label
-from topics.refusals import DEFAULT_LIMITS, Limits, Reason, Rejection
+from topics.reasons import DEFAULT_LIMITS, Limits, Reason, Rejection
 
 Given: TypeAlias = Any
 """A feature's value as Python users have it: also numpy's scalars, which have ``item()``."""
 
-
-class RefusedError(ValueError):
-    """The contract refuses this record; nothing was sent. It names places, never values."""
-
-    def __init__(self, reason: Reason, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
-        self.reason = reason
-        self.detail = detail
+SETTINGS = {
+    "partitioner": "murmur2_random",  # Java's: librdkafka's own would put keys elsewhere
+    "compression.type": "gzip",
+}
+ADVICE = "send the records since the last flush again: a repeated id is recognised"
 
 
 class _Producer:
-    """What both producers share: one topic, one sender, the limits of a record."""
+    """What both producers share: one topic, a checked producer, the limits of a record.
+
+    It never creates a topic: one that appears by accident would have the wrong number of
+    partitions, for life.
+    """
 
     _name: str
 
@@ -42,7 +47,10 @@ class _Producer:
         self, client: ClientSettings, *, prefix: str = "", limits: Limits = DEFAULT_LIMITS
     ) -> None:
         self._limits = limits
-        self._sender = Sender(client, [self._name], prefix)
+        self._topic = topic_name(prefix, self._name)
+        self._producer = CheckedProducer({**SETTINGS, **client}, advice=ADVICE)
+        self.partitions = self._find_partitions(prefix)
+        """How many partitions the topic has."""
 
     def __enter__(self) -> Self:
         return self
@@ -53,16 +61,15 @@ class _Producer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._sender.__exit__(kind, error, trace)
-
-    @property
-    def partitions(self) -> int:
-        """How many partitions the topic has."""
-        return self._sender.partitions
+        if kind is None:
+            self.flush()
+        else:  # Keep the block's own error; still try to deliver what was sent.
+            with contextlib.suppress(DeliveryError):
+                self.flush()
 
     def flush(self) -> None:
         """Wait until every record is stored; `DeliveryError` if one is not."""
-        self._sender.flush()
+        self._producer.flush()
 
     def _send(
         self,
@@ -77,14 +84,31 @@ class _Producer:
         if record_bytes(key, value, headers) > self._limits.record_bytes_max:
             limit = self._limits.record_bytes_max
             raise RefusedError(Reason.TOO_LARGE, f"record: over {limit} bytes with its headers")
-        self._sender.send(self._name, key, value, timestamp_ms, headers)
+        self._producer.send(self._topic, key, value, headers, timestamp_ms=timestamp_ms)
+
+    def _find_partitions(self, prefix: str) -> int:
+        """Ask the cluster; the topic must be there, and features and labels must agree."""
+        known = fetch_metadata(self._producer.client).topics
+        if self._topic not in known:
+            raise ClusterError(
+                f"the cluster has no topic {self._topic}, or this user may not see it; "
+                "run: dtgol topics apply, or grant the user Write"
+            )
+        names = [name for name in ("features", "labels") if prefix + name in known]
+        counts = {name: len(known[prefix + name].partitions) for name in names}
+        mismatch = partition_mismatch(counts)
+        if mismatch is not None:
+            raise ClusterError(f"{mismatch}; labels would not meet their features")
+        return counts[self._name]
 
 
 class FeatureProducer(_Producer):
     """Sends records to be answered.
 
-    >>> with FeatureProducer({"bootstrap.servers": "localhost:9092"}) as features:  # doctest: +SKIP
-    ...     features.send("patient-17/day-3", {"pulse": 92, "ward": "B", "fever": None})
+    Example::
+
+        with FeatureProducer({"bootstrap.servers": "localhost:9092"}) as features:
+            features.send("patient-17/day-3", {"pulse": 92, "ward": "B", "fever": None})
     """
 
     _name = "features"
@@ -107,7 +131,8 @@ class FeatureProducer(_Producer):
         id
             The instance; its label carries the same.
         x
-            What was observed. ``None`` or absent is missing; NaN is refused.
+            What was observed. ``None``, NaN, pandas' NaT and NA, or absent is missing; infinity is
+            refused.
         key
             Which learner of the stream answers; the stream's name if not given.
         ts_ms
@@ -161,8 +186,12 @@ def _key(key: str | bytes | None, stream: str) -> bytes:
 
 
 def _plain(name: str, value: Given) -> Any:
-    """The value as the wire has it: numpy's scalars become Python's."""
+    """The value as the wire has it: scalars of numpy become Python's, NaN, NaT and NA missing."""
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
     plain = value.item() if hasattr(value, "item") and not hasattr(value, "__len__") else value
+    if isinstance(plain, float) and isnan(plain):
+        return None
     if isinstance(plain, float) and not isfinite(plain):
         raise RefusedError(Reason.NOT_JSON, f"{name}: not a finite number; give None for missing")
     return plain

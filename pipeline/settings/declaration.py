@@ -1,7 +1,7 @@
 """Every setting, declared once, with its meaning, default and bounds.
 
 `--help`, the checks and docs/settings.md come from here. Secrets are read from files that settings
-name, by `access.security`, and are never part of this object.
+name, by `pipeline.kafka.auth`, and are never part of this object.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any, get_type_hints
 
 from dtgol_core.config import Config
-from pipeline.rules import Rules
 from topics.catalog import topic_name
-from topics.refusals import Limits
 
 ENVIRONMENT = "DTGOL_"
 DAY_MS = 86_400_000
@@ -30,7 +28,7 @@ def _is(
 
 @dataclass(frozen=True)
 class KafkaSettings:
-    """``[kafka]``: the cluster, the names on it, and how long it is waited for."""
+    """``[kafka]``: the cluster, names on it, and timeouts."""
 
     bootstrap_servers: str = _is(
         "", "Brokers, host:port,...; KAFKA_BOOTSTRAP_SERVERS where this is not set."
@@ -43,11 +41,11 @@ class KafkaSettings:
     )
     session_timeout_ms: int = _is(
         15_000,
-        "A process that is silent for this long is taken for dead: others get its partitions.",
+        "A process without a heartbeat for this long is expelled: others get its partitions.",
         1_000,
         600_000,
     )
-    heartbeat_ms: int = _is(3_000, "Time between signs of life to the group.", 100, 60_000)
+    heartbeat_ms: int = _is(3_000, "Time between heartbeats to the group.", 100, 60_000)
     rebalance_timeout_ms: int = _is(
         60_000,
         "How long a process may take to hand over its partitions when another joins or leaves.",
@@ -62,14 +60,14 @@ class KafkaSettings:
     )
 
     @property
-    def patience(self) -> dict[str, int]:
-        """The same patience for librdkafka's clients, which take at most five minutes."""
+    def timeouts(self) -> dict[str, int]:
+        """The same limit for librdkafka's clients, which take at most five minutes."""
         return {"socket.timeout.ms": min(self.request_timeout_ms, 300_000)}
 
 
 @dataclass(frozen=True)
 class SecuritySettings:
-    """``[security]``: how to be let in; one place for both Kafka clients."""
+    """``[security]``: how to authenticate; one place for both Kafka clients."""
 
     protocol: str = _is(
         "PLAINTEXT",
@@ -125,6 +123,13 @@ class WorkerSettings:
         100,
         10_000_000,
     )
+    queue_bytes_max: int = _is(
+        16_777_216,
+        "Memory of the records of one topic partition that are received and not processed; then it "
+        "is paused.",
+        1_048_576,
+        2**31,
+    )
     commit_ms: int = _is(
         1_000, "Time between commits of how far features and labels were taken.", 50, 60_000
     )
@@ -140,6 +145,12 @@ class WorkerSettings:
         "cluster, the process ends with exit code 1; the evaluator too.",
         2_000,
         DAY_MS,
+    )
+    state_directory: str = _is(
+        "",
+        "Where a process notes which record it is at, for the next to see if it dies there. Must "
+        "outlive the process, in a container too. Empty: beside the snapshots in a directory, else "
+        "the system's temporary folder.",
     )
     why: int = _is(
         0,
@@ -161,6 +172,14 @@ class SnapshotSettings:
     every_ms: int = _is(
         30_000, "A snapshot is also written after this long, if anything changed.", 100, DAY_MS
     )
+    archive_ms: int = _is(
+        0,
+        "Besides the last three, keep the worker's first snapshot of every period of this length, "
+        "by the brokers' clock: past predictions can be computed again from there. 0: none.",
+        0,
+        10**13,
+    )
+    archive_max: int = _is(12, "Archived snapshots kept per partition.", 1, 1_000)
 
 
 @dataclass(frozen=True)
@@ -170,13 +189,26 @@ class LimitSettings:
     record_bytes_max: int = _is(
         262_144, "Bytes of one record: key, value and headers.", 1_024, 900_000
     )
+    headers_max: int = _is(
+        1_000,
+        "Headers of one record. librdkafka, which restores read with, shows none at all of a "
+        "record with more than 100000.",
+        10,
+        10_000,
+    )
     id_bytes_max: int = _is(256, "Bytes of an id, in UTF-8.", 1, 1_024)
     features_max: int = _is(512, "Features in one record.", 1, 4_096)
     feature_name_bytes_max: int = _is(128, "Bytes of a feature's name, in UTF-8.", 1, 1_024)
     text_bytes_max: int = _is(256, "Bytes of a text that is a feature's value.", 1, 10_000)
     stream_chars_max: int = _is(64, "Characters of a stream's name.", 1, 128)
     streams_max: int = _is(1_000, "Streams in one partition.", 1, 100_000)
-    held_bytes_max: int = _is(
+    state_bytes_max: int = _is(
+        134_217_728,
+        "Memory of the learners of one partition; at it, new streams and new features are refused.",
+        1_048_576,
+        2**40,
+    )
+    early_bytes_max: int = _is(
         16_777_216,
         "Bytes of the labels of one stream that wait for their features; then the oldest go.",
         1_024,
@@ -186,7 +218,7 @@ class LimitSettings:
 
 @dataclass(frozen=True)
 class StreamsSettings:
-    """``[streams]``: rules for all streams; ``[streams.NAME]`` describes one."""
+    """``[streams]``: settings for all streams; ``[streams.NAME]`` describes one."""
 
     closed: bool = _is(False, "Refuse streams that are not described.")
     ts_ahead_max_ms: int = _is(
@@ -196,8 +228,9 @@ class StreamsSettings:
         10**13,
     )
     idle_ms: int = _is(
-        30 * DAY_MS,
-        "A stream without records for this long is forgotten, with all it has learnt; 0: never.",
+        366 * DAY_MS,
+        "A stream to which nothing is sent for this long, by the brokers' clock, is forgotten, "
+        "with all it has learnt; an event on scores and the log say so. 0: never.",
         0,
         10**13,
     )
@@ -216,17 +249,33 @@ class EvaluatorSettings:
     labels_max: int = _is(
         10_000, "Labels kept per partition that came before their prediction.", 10, 10_000_000
     )
-    window_rows: int = _is(1_000, "Records of a stream in one window of its scores.", 1, 10_000_000)
+    window_rows: int = _is(1_000, "Journal records in one window of scores.", 1, 10_000_000)
     windows_max: int = _is(32, "Windows of scores kept per stream.", 1, 10_000)
+    boards_max: int = _is(
+        1_000,
+        "Streams per partition with scores of their own in /metrics and /status; further ones are "
+        "scored on the topic alone.",
+        1,
+        100_000,
+    )
+    page_streams_max: int = _is(
+        500,
+        "Streams per partition that the live page can show; each takes about 30 kB of memory.",
+        1,
+        100_000,
+    )
 
 
 @dataclass(frozen=True)
 class WebSettings:
     """``[web]``: health, metrics, status."""
 
-    host: str = _is("127.0.0.1", "Address to listen on; loopback unless told otherwise.")
+    host: str = _is("127.0.0.1", "Address to listen on.")
     port: int = _is(0, "Port to listen on; 0 takes a free one and logs it.", 0, 65_535)
-    token_file: str = _is("", "File with a bearer token that every request but /livez must carry.")
+    token_file: str = _is(
+        "",
+        "File with a bearer token that requests must carry; /livez and the empty page need none.",
+    )
 
 
 @dataclass(frozen=True)
@@ -251,22 +300,6 @@ class Settings:
     def group(self, role: str) -> str:
         """The consumer group of a role."""
         return f"{self.kafka.prefix}dtgol-{role}"
-
-    @property
-    def rules(self) -> Rules:
-        """The part that the fold sees; it goes into the journal."""
-        limits = {item.name: getattr(self.limits, item.name) for item in fields(Limits)}
-        return Rules(
-            learner=self.learner,
-            streams=self.described,
-            closed=self.streams.closed,
-            streams_max=self.limits.streams_max,
-            ts_ahead_max_ms=self.streams.ts_ahead_max_ms,
-            stream_idle_ms=self.streams.idle_ms or None,
-            why=self.worker.why,
-            held_bytes_max=self.limits.held_bytes_max,
-            limits=Limits(**limits),
-        )
 
 
 SECTIONS: Mapping[str, type] = {

@@ -1,7 +1,7 @@
 """The settings in force: environment and TOML file, read once into one frozen object.
 
 ``[web] port`` of the file is ``DTGOL_WEB_PORT`` in the environment, which wins; ``--set
-web.port=8080`` wins over both. What the learner is told comes from the file alone: ``[learner]``
+web.port=8080`` wins over both. The learner's settings come from the file alone: ``[learner]``
 for all streams, ``[streams.NAME]`` on top of it for one.
 """
 

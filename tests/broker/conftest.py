@@ -1,5 +1,9 @@
 """One broker for the whole run, chosen by `DTGOL_TEST_BROKER`, and a fresh prefix for every test.
 
+With `pytest -n`, the broker is started once, before the first of the test processes, and they share
+it: topics and groups carry the prefix of their test.
+
+
 `auto` (the default) takes Docker if an engine answers, else the local Kafka. Where neither can be
 had, tests that need real Kafka are skipped on a laptop and fail in CI (`CI` or
 `DTGOL_REQUIRE_BROKER=1`). The embedded cluster is used only when asked for, and never as real.
@@ -10,18 +14,21 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from pipeline.brokers import REAL, Broker, NoBrokerError, open_broker
-from tests.support.brokers import mark_folder, refuse
+from pipeline.sandbox.brokers import REAL, Broker, NoBrokerError, open_broker
+from tests.support.brokers import mark_folder
 from tests.support.containers import open_testcontainer
 from tests.support.waiting import wait_until
 
 CHOICE = "DTGOL_TEST_BROKER"
+SHARED: pytest.StashKey[dict[str, str]] = pytest.StashKey()
+STACK: pytest.StashKey[contextlib.ExitStack] = pytest.StashKey()
 
 MakeTopics = Callable[[Mapping[str, int]], list[str]]
 
@@ -30,8 +37,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     mark_folder(items, __file__)
 
 
-def open_rung(choice: str) -> AbstractContextManager[Broker]:
-    """The ladder as the tests climb it: their Docker rung is Testcontainers."""
+def open_kind(choice: str) -> AbstractContextManager[Broker]:
+    """A broker of a kind; the Docker kind of the tests is started by Testcontainers."""
     if choice == "docker":
         return open_testcontainer()
     if choice in ("given", "local", "embedded"):
@@ -39,28 +46,57 @@ def open_rung(choice: str) -> AbstractContextManager[Broker]:
     raise ValueError(f"{CHOICE}={choice}: expected auto, given, docker, local or embedded")
 
 
-@pytest.fixture(scope="session")
-def broker() -> Iterator[Broker]:
-    """The broker of this run; ended with it."""
+def open_first(stack: contextlib.ExitStack) -> Broker | str:
+    """The broker that was chosen, for as long as the stack is open; or why there is none."""
     choice = os.environ.get(CHOICE) or "auto"
     refusals = []
-    with contextlib.ExitStack() as held:
-        for kind in REAL if choice == "auto" else [choice]:
-            try:
-                opened = held.enter_context(open_rung(kind))
-            except NoBrokerError as refusal:
-                refusals.append(f"{kind}: {refusal}")
-            else:
-                yield opened
-                return
-    refuse("; ".join(refusals))
+    for kind in REAL if choice == "auto" else [choice]:
+        try:
+            return stack.enter_context(open_kind(kind))
+        except NoBrokerError as refusal:
+            refusals.append(f"{kind}: {refusal}")
+    return "; ".join(refusals)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Before each test process of xdist starts: start the broker once, pass its address on."""
+    stash = node.config.stash
+    if SHARED not in stash:
+        stack = stash[STACK] = contextlib.ExitStack()
+        opened = open_first(stack)
+        plain = ("bootstrap", "kind", "version")
+        about = {} if isinstance(opened, str) else {name: getattr(opened, name) for name in plain}
+        stash[SHARED] = about or {"refusal": opened}
+    node.workerinput["broker"] = stash[SHARED]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """In the process that started it: end the shared broker."""
+    if STACK in config.stash:
+        config.stash[STACK].close()
+
+
+@pytest.fixture(scope="session")
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """The broker of this run; ended with it."""
+    shared = getattr(request.config, "workerinput", {}).get("broker")
+    with contextlib.ExitStack() as stack:
+        opened: Broker | str
+        if shared is None or shared.get("kind") in ("given", "embedded"):
+            opened = open_first(stack)
+        else:
+            opened = shared["refusal"] if "refusal" in shared else Broker(**shared)
+        if isinstance(opened, str):
+            pytest.skip(opened)
+        yield opened
 
 
 @pytest.fixture(scope="session")
 def real_broker(broker: Broker) -> Broker:
     """The same, and surely Apache Kafka: the embedded cluster proves nothing about it."""
     if broker.kind == "embedded":
-        refuse("the embedded cluster is not Kafka")
+        pytest.skip("the embedded cluster is not Kafka")
     return broker
 
 
@@ -83,7 +119,7 @@ def make_topics(broker: Broker, prefix: str) -> Iterator[MakeTopics]:
             for done in admin.create_topics(wanted).values():
                 done.result(30)
             made.extend(names)
-            # The controller has answered; the broker hears of it a moment later.
+            # The controller has answered; the broker knows of it a moment later.
             wait_until(lambda: set(names) <= set(admin.list_topics(timeout=10).topics), "topics")
         else:
             _create_by_asking(broker, names)

@@ -1,8 +1,8 @@
 """A Faust worker that reports what it sees: the subject of `test_faust_contract.py`.
 
-Started as `python -m tests.broker.faust_probe '<json>'`, with the manners of the real worker: raw
-bytes, a no-ack stream, manual commits. It appends one JSON line per event to `report`. A record
-with a header `commit` = `topic partition offset` is an order to commit exactly that.
+Started as `python -m tests.broker.faust_probe '<json>'`, and made as the real worker is: raw bytes,
+a no-ack stream, manual commits, its consumer. It appends one JSON line per event to `report`. A
+record with a header `commit` = `topic partition offset` is an order to commit exactly that.
 """
 
 from __future__ import annotations
@@ -15,14 +15,26 @@ from typing import Any
 import faust
 from faust.types import TP
 
-from pipeline.engine.isolation import CommittedTransport
+from pipeline.faust_ext.consumer import SafeTransport
+
+
+class Owner:
+    """In place of a `FaustApp`, which asks the broker whether a position was lost; none is here."""
+
+    headers_max = 1_000
+
+    async def on_out_of_range(self, place: TP, offset: int) -> None:
+        pass
+
+    def consumer_crashed(self, error: Exception) -> None:
+        pass
 
 
 def build(order: dict[str, Any]) -> Any:
     """The probe as an app; `order` names app, bootstrap, topics, report, committed_only."""
     report = Path(order["report"])
 
-    def tell(event: str, **what: Any) -> None:
+    def report_event(event: str, **what: Any) -> None:
         with report.open("a") as lines:
             lines.write(json.dumps({"event": event, **what}) + "\n")
 
@@ -41,32 +53,40 @@ def build(order: dict[str, Any]) -> Any:
         **order.get("settings", {}),
     )
     if order["committed_only"]:
-        app.transport = CommittedTransport(app.conf.broker_consumer, app)
+        app.owner = Owner()
+        app.transport = SafeTransport(app.conf.broker_consumer, app)
     source = app.topic(
         *order["topics"], key_serializer="raw", value_serializer="raw", internal=False
     )
 
     @app.on_partitions_assigned.connect  # type: ignore[untyped-decorator]
     async def assigned(_app: Any, tps: set[TP], *_: Any, **__: Any) -> None:
-        tell("assigned", tps=sorted(tps), assignor=type(app.consumer._thread._assignor).__name__)
+        report_event(
+            "assigned", tps=sorted(tps), assignor=type(app.consumer._thread._assignor).__name__
+        )
 
     @app.agent(source)  # type: ignore[untyped-decorator]
     async def watch(stream: Any) -> None:
         async for event in stream.noack().events():
             message = event.message
-            headers = dict(message.headers or {})
-            tell(
-                "record",
-                tp=[message.topic, message.partition],
-                offset=message.offset,
-                key=None if message.key is None else message.key.hex(),
-                value=None if message.value is None else message.value.hex(),
-                headers={name: value.hex() for name, value in headers.items()},
-            )
-            if "commit" in headers:
-                topic, partition, offset = headers["commit"].decode().split()
-                offsets = {TP(topic, int(partition)): int(offset)}
-                tell("committed", answer=await app.consumer._commit_offsets(offsets))
+            batch = message.value.records if order["committed_only"] else [message]
+            for record in batch:
+                await report_record(record)
+
+    async def report_record(record: Any) -> None:
+        headers = dict(record.headers or {})
+        report_event(
+            "record",
+            tp=[record.topic, record.partition],
+            offset=record.offset,
+            key=None if record.key is None else record.key.hex(),
+            value=None if record.value is None else record.value.hex(),
+            headers={name: value.hex() for name, value in headers.items()},
+        )
+        if "commit" in headers:
+            topic, partition, offset = headers["commit"].decode().split()
+            offsets = {TP(topic, int(partition)): int(offset)}
+            report_event("committed", answer=await app.consumer._commit_offsets(offsets))
 
     return app
 

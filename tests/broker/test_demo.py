@@ -56,15 +56,15 @@ def test_a_short_story_is_answered_to_the_last_record(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_leaves_nothing_behind(tmp_path: Path) -> None:
-    log_path = tmp_path / "said"
+    log_path = tmp_path / "log"
     home = tmp_path / "home"
     home.mkdir()
-    with log_path.open("wb") as said:
+    with log_path.open("wb") as log:
         child = subprocess.Popen(
             command("patients", "--records", "200", "--seconds", "60"),
             env=surroundings(home),
-            stdout=said,
-            stderr=said,
+            stdout=log,
+            stderr=log,
             start_new_session=True,
         )
     try:

@@ -1,6 +1,6 @@
 """What the pipeline takes for granted about Faust, on real Kafka; run it before bumping Faust.
 
-The subject is `faust_probe.py`, a worker process with the real worker's manners. The facts come
+The subject is `faust_probe.py`, a process made as the real worker is. The facts come
 from reading and measuring faust-streaming 0.15.3 and aiokafka 0.14 (docs/decisions/0010).
 """
 
@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-from pipeline.brokers import Broker
+from pipeline.sandbox.brokers import Broker
 from tests.broker.conftest import MakeTopics
+from tests.support.forkserver import running
 from tests.support.waiting import wait_until
-from tests.support.workers import running
 
 PARTITIONS = 4
-NOTHING = -1001  # librdkafka's word for a group that has committed nothing
+NOTHING = -1001  # librdkafka's value for a group that has committed nothing
 COMMIT_INTERVALS_S = 2.0  # four of the probe's; a commit of Faust's own would have come by then
 
 Headers = list[tuple[str, str | bytes | None]]
@@ -29,7 +29,7 @@ Headers = list[tuple[str, str | bytes | None]]
 
 @dataclass(frozen=True)
 class Probe:
-    """A running probe; everything it says is read from its report."""
+    """A running probe; its events are read from its report."""
 
     report: Path
     process: Any
@@ -61,7 +61,7 @@ class Probe:
 
 
 @dataclass(frozen=True)
-class Bench:
+class Setup:
     """Two topics with equal partition counts, a group, and hands to send and look with."""
 
     broker: Broker
@@ -81,8 +81,9 @@ class Bench:
             "committed_only": committed_only,
             "settings": settings,
         }
-        arguments = ["-m", "tests.broker.faust_probe", json.dumps(order), "worker"]
-        with running(arguments, self.folder / f"{name}.log") as process:
+        arguments = [json.dumps(order), "worker"]
+        log_path = self.folder / f"{name}.log"
+        with running("tests.broker.faust_probe", arguments, log_path) as process:
             yield Probe(report, process)
 
     def send(self, *records: tuple[bytes | None, bytes | None, Headers]) -> None:
@@ -97,7 +98,7 @@ class Bench:
         return b"k", b"v", [("commit", f"{self.topics[0]} {partition} {offset}".encode())]
 
     def committed(self) -> dict[tuple[str, int], int]:
-        """What the group has committed, as the broker tells it."""
+        """What the group has committed, by the broker."""
         consumer = Consumer({**self.broker.config, "group.id": self.group})
         asked = [TopicPartition(topic, n) for topic in self.topics for n in range(PARTITIONS)]
         answer = consumer.committed(asked, timeout=30)
@@ -108,9 +109,9 @@ class Bench:
 
 
 @pytest.fixture
-def bench(real_broker: Broker, make_topics: MakeTopics, prefix: str, tmp_path: Path) -> Bench:
+def setup(real_broker: Broker, make_topics: MakeTopics, prefix: str, tmp_path: Path) -> Setup:
     topics = make_topics({"features": PARTITIONS, "labels": PARTITIONS})
-    return Bench(real_broker, topics, f"{prefix}group", tmp_path)
+    return Setup(real_broker, topics, f"{prefix}group", tmp_path)
 
 
 def stay(seconds: float) -> None:
@@ -119,92 +120,92 @@ def stay(seconds: float) -> None:
     wait_until(lambda: time.monotonic() > until, "time to pass", seconds + 5)
 
 
-def test_commit_is_exactly_what_was_ordered(bench: Bench) -> None:
+def test_commit_is_exactly_what_was_ordered(setup: Setup) -> None:
     """Also backwards, and not where the acks or the stream's position would put it."""
-    with bench.probe() as probe:
-        bench.send(*[(b"k", b"v", [])] * 5, bench.order_commit(3))
+    with setup.probe() as probe:
+        setup.send(*[(b"k", b"v", [])] * 5, setup.order_commit(3))
         assert probe.await_events("committed", 1) == [{"event": "committed", "answer": True}]
-        assert bench.committed() == {(bench.topics[0], 0): 3}
-        bench.send(bench.order_commit(1))
+        assert setup.committed() == {(setup.topics[0], 0): 3}
+        setup.send(setup.order_commit(1))
         probe.await_events("committed", 2)
         stay(COMMIT_INTERVALS_S)
-        assert bench.committed() == {(bench.topics[0], 0): 1}
-    assert bench.committed() == {(bench.topics[0], 0): 1}, "the end of a worker commits nothing"
+        assert setup.committed() == {(setup.topics[0], 0): 1}
+    assert setup.committed() == {(setup.topics[0], 0): 1}, "the end of a worker commits nothing"
 
 
-def test_next_worker_starts_at_the_committed_offset(bench: Bench) -> None:
-    with bench.probe() as first:
-        bench.send(
-            *[(b"k", str(number).encode(), []) for number in range(5)], bench.order_commit(3)
+def test_next_worker_starts_at_the_committed_offset(setup: Setup) -> None:
+    with setup.probe() as first:
+        setup.send(
+            *[(b"k", str(number).encode(), []) for number in range(5)], setup.order_commit(3)
         )
         first.await_events("committed", 1)
-    with bench.probe("two") as second:
+    with setup.probe("two") as second:
         assert [each["offset"] for each in second.await_events("record", 3)] == [3, 4, 5]
 
 
-def test_commit_for_a_foreign_partition_is_refused(bench: Bench) -> None:
-    with bench.probe() as probe:
-        bench.send(bench.order_commit(1, partition=PARTITIONS + 5))
+def test_commit_for_a_foreign_partition_is_refused(setup: Setup) -> None:
+    with setup.probe() as probe:
+        setup.send(setup.order_commit(1, partition=PARTITIONS + 5))
         assert probe.await_events("committed", 1)[0]["answer"] is False
-    assert bench.committed() == {}
+    assert setup.committed() == {}
 
 
-def test_no_ack_stream_commits_nothing_by_itself(bench: Bench) -> None:
-    with bench.probe() as probe:
-        bench.send((b"k", b"v", []), (None, None, []), (b"k", None, []), (b"", b"", []))
+def test_no_ack_stream_commits_nothing_by_itself(setup: Setup) -> None:
+    with setup.probe() as probe:
+        setup.send((b"k", b"v", []), (None, None, []), (b"k", None, []), (b"", b"", []))
         seen = probe.await_events("record", 4)
         stay(COMMIT_INTERVALS_S)
-        assert bench.committed() == {}
-    assert bench.committed() == {}, "nor at its end"
+        assert setup.committed() == {}
+    assert setup.committed() == {}, "nor at its end"
     pairs = [(each["key"], each["value"]) for each in seen]
     assert pairs == [("6b", "76"), (None, None), ("6b", None), ("", "")]
 
 
-def test_headers_survive_byte_for_byte(bench: Bench) -> None:
+def test_headers_survive_byte_for_byte(setup: Setup) -> None:
     every_byte = bytes(range(256))
-    with bench.probe() as probe:
-        bench.send((b"k", b"v", [("every", every_byte), ("empty", b""), ("name-µ", b"1")]))
+    with setup.probe() as probe:
+        setup.send((b"k", b"v", [("every", every_byte), ("empty", b""), ("name-µ", b"1")]))
         (seen,) = probe.await_events("record", 1)
     assert seen["headers"] == {"every": every_byte.hex(), "empty": "", "name-µ": "31"}
 
 
-def test_two_workers_own_equal_partition_numbers_of_both_topics(bench: Bench) -> None:
-    everything = {(topic, number) for topic in bench.topics for number in range(PARTITIONS)}
+def test_two_workers_own_equal_partition_numbers_of_both_topics(setup: Setup) -> None:
+    everything = {(topic, number) for topic in setup.topics for number in range(PARTITIONS)}
     half = len(everything) // 2
-    with bench.probe() as first:
+    with setup.probe() as first:
         assert first.await_owned(len(everything)) == everything
         assert first.events("assigned")[-1]["assignor"] == "PartitionAssignor"
-        with bench.probe("two") as second:
+        with setup.probe("two") as second:
             shares = [first.await_owned(half), second.await_owned(half)]
             assert shares[0] | shares[1] == everything
             for share in shares:
                 numbers = [
-                    {number for topic, number in share if topic == name} for name in bench.topics
+                    {number for topic, number in share if topic == name} for name in setup.topics
                 ]
                 assert numbers[0] == numbers[1]
         assert first.await_owned(len(everything)) == everything, "and all of it comes back"
 
 
-def test_without_standbys_faust_falls_back_to_another_assignor(bench: Bench) -> None:
+def test_without_standbys_faust_falls_back_to_another_assignor(setup: Setup) -> None:
     """Why `table_standby_replicas` stays at its default although there is no table."""
-    with bench.probe(table_standby_replicas=0) as probe:
+    with setup.probe(table_standby_replicas=0) as probe:
         probe.await_owned(2 * PARTITIONS)
         assert probe.events("assigned")[-1]["assignor"] != "PartitionAssignor"
 
 
 @pytest.mark.parametrize("committed_only", [True, False])
 def test_aborted_transactions_are_delivered_only_without_the_override(
-    bench: Bench, committed_only: bool
+    setup: Setup, committed_only: bool
 ) -> None:
-    producer = Producer({**bench.broker.config, "transactional.id": bench.group})
+    producer = Producer({**setup.broker.config, "transactional.id": setup.group})
     _begin(producer)
     for value, ends_well in ((b"aborted", False), (b"kept", True), (b"aborted", False)):
         producer.begin_transaction()
-        producer.produce(bench.topics[0], value, b"k", partition=0)
+        producer.produce(setup.topics[0], value, b"k", partition=0)
         assert producer.flush(30) == 0
         (producer.commit_transaction if ends_well else producer.abort_transaction)(30)
-    bench.send((b"k", b"last", []))
-    with bench.probe(committed_only=committed_only) as probe:
+    setup.send((b"k", b"last", []))
+    with setup.probe(committed_only=committed_only) as probe:
         expected = (
             [b"kept", b"last"] if committed_only else [b"aborted", b"kept", b"aborted", b"last"]
         )
@@ -212,15 +213,15 @@ def test_aborted_transactions_are_delivered_only_without_the_override(
     assert [bytes.fromhex(each["value"]) for each in seen] == expected
 
 
-def test_open_transaction_holds_the_stream_back(bench: Bench) -> None:
+def test_open_transaction_holds_the_stream_back(setup: Setup) -> None:
     """A reader of committed records waits at the first undecided one; order is kept."""
-    producer = Producer({**bench.broker.config, "transactional.id": bench.group})
+    producer = Producer({**setup.broker.config, "transactional.id": setup.group})
     _begin(producer)
     producer.begin_transaction()
-    producer.produce(bench.topics[0], b"undecided", b"k", partition=0)
+    producer.produce(setup.topics[0], b"undecided", b"k", partition=0)
     assert producer.flush(30) == 0
-    bench.send((b"k", b"after", []))
-    with bench.probe() as probe:
+    setup.send((b"k", b"after", []))
+    with setup.probe() as probe:
         probe.await_owned(2 * PARTITIONS)
         stay(COMMIT_INTERVALS_S)
         assert probe.events("record") == []

@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.brokers import Broker
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not re-exported
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+
+from pipeline.sandbox.brokers import Broker
 from tests.broker.test_commands import dtgol
 from tests.support.buggy import SECRET
 from tests.support.stage import Process, Stage
@@ -35,7 +44,7 @@ def crash(stage: Stage, times: int, entry: Sequence[str] = BUGGY) -> None:
 
 
 def parked_at(worker: Process) -> dict[str, Any]:
-    """Until a partition is parked; what `/status` says of it."""
+    """Until a partition is parked; what `/status` shows of it."""
 
     def look() -> dict[str, Any]:
         if worker.get("/status")[0] != 200:
@@ -74,14 +83,14 @@ def test_the_third_crash_parks_and_a_skip_goes_on_without_a_restart(
         stage.features("elsewhere", {"v": 1}, healthy, stream="b")
         stage.flush()
         stage.await_answers({"elsewhere"}, worker)
-        said = refusal(stage, "--partition=1", "--offset=3")
-        assert "partition 1 is not parked at 3" in said
+        refused = refusal(stage, "--partition=1", "--offset=3")
+        assert "partition 1 is not parked at 3" in refused
         doctor = dtgol(real_broker, prefix, "doctor", "--json")
         advice = [each["advice"] for each in json.loads(doctor.stdout)["findings"]]
         assert f"run: dtgol journal skip --partition 0 --offset {offset} --note WHY" in advice
     with stage.worker(entry=BUGGY) as worker:  # a restart: parked at once, without another crash
         assert parked_at(worker) == parked
-        assert "behind" not in {said["id"] for said in stage.predictions()}
+        assert "behind" not in {each["id"] for each in stage.predictions()}
         wait_until(lambda: _partition(worker, 0)["snapshot_offset"] == offset, "a snapshot", 60)
         done = decide(stage, "skip", offset)
         assert done["decided"] == "skip"
@@ -89,18 +98,18 @@ def test_the_third_crash_parks_and_a_skip_goes_on_without_a_restart(
         worker.await_ready(2)
         assert "is not parked at" in refusal(stage, "--partition=0", f"--offset={offset}")
         wait_until(lambda: _partition(worker, 0)["snapshot_offset"] > offset, "a snapshot", 60)
-    assert POISON not in {said["id"] for said in stage.predictions()}
-    ((letter, message),) = stage.letters()
+    assert POISON not in {each["id"] for each in stage.predictions()}
+    ((letter, record),) = stage.letters()
     assert (letter.reason, letter.topic, letter.partition) == (
         "skipped",
         stage.topic("features"),
         0,
     )
-    assert json.loads(message.value() or b"")["id"] == POISON
+    assert json.loads(record.value or b"")["id"] == POISON
     folds = stage.verify()
     assert folds[0].counts["records/crash"] == 3
     assert folds[0].counts["records/skipped"] == 1
-    with stage.worker() as worker:  # the bug is mended: not parked, and the record may come again
+    with stage.worker() as worker:  # the bug is fixed: not parked, and the record may come again
         worker.await_ready(2)
         assert _partition(worker, 0)["counts"]["records/skipped"] == 1
         sent = dtgol(real_broker, prefix, "dead-letters", "redrive", "--reason=skipped", "--json")
@@ -166,13 +175,83 @@ def decide(stage: Stage, verb: str, offset: int) -> dict[str, Any]:
         *("--note", "incident 12", "--json"),
     )
     assert done.returncode == 0, done.stderr
-    said: dict[str, Any] = json.loads(done.stdout)
-    return said
+    decided: dict[str, Any] = json.loads(done.stdout)
+    return decided
 
 
 def refusal(stage: Stage, *where: str) -> str:
-    """What is said to a skip that cannot be."""
+    """The sentence about a skip that is refused."""
     done = dtgol(stage.broker, stage.prefix, "journal", "skip", *where, "--note=x")
     assert done.returncode == 2, done.stdout
     assert len(done.stderr.strip().splitlines()) == 1
     return done.stderr
+
+
+@pytest.mark.parametrize("how", ["abort", "kill", "memory"])
+def test_a_record_ends_a_process_three_times_at_most_however_it_does(
+    real_broker: Broker, prefix: str, tmp_path: Path, how: str
+) -> None:
+    """Issue 11, 2: a death without an exception left no note, and came again at every start."""
+    settings = {"worker.state_directory": tmp_path / "places"}
+    stage = Stage(real_broker, prefix, tmp_path, partitions=1, settings=settings)
+    for id in ("before", POISON, "behind"):
+        stage.features(id, {"v": 1})
+    stage.flush()
+    entry = ("tests.support.deadly", how, POISON)
+    deaths = 0
+    while deaths < 3:
+        with stage.worker(entry=entry) as worker:
+            assert worker.child.wait(90) != 0
+        deaths += 1
+        if how == "memory" and deaths == 2:
+            break  # an exception after all: the third parks without another death
+    with stage.worker(entry=entry) as worker:
+        parked = parked_at(worker)
+        offset = parked["offset"]  # behind the version, the configuration and the record before
+        assert (parked["crashes"], offset) == (3, 3)
+        decide(stage, "skip", offset)
+        stage.await_answers({"behind"}, worker)
+        worker.await_ready(1)
+    stage.verify()
+
+
+def test_a_healthy_worker_that_is_killed_parks_nothing(
+    real_broker: Broker, prefix: str, tmp_path: Path
+) -> None:
+    settings = {"worker.state_directory": tmp_path / "places", "snapshots.every_records": 10_000}
+    stage = Stage(real_broker, prefix, tmp_path, partitions=1, settings=settings)
+    ids: set[str] = set()
+    for times in range(5):
+        with stage.worker() as worker:
+            worker.await_ready(1)
+            for number in range(20):
+                ids.add(f"{times}-{number}")
+                stage.features(f"{times}-{number}", {"v": number})
+            stage.flush()
+            stage.await_answers(ids, worker)
+            worker.child.kill()
+            worker.child.wait(30)
+    with stage.worker() as worker:
+        worker.await_ready(1)
+        assert "records/crash" not in worker.status()["partitions"]["0"]["counts"]
+    stage.verify()
+
+
+def test_a_topic_that_takes_smaller_records_only_is_refused_at_the_start(
+    real_broker: Broker, prefix: str, tmp_path: Path
+) -> None:
+    """Issue 11, 2: the worker ended with exit code 1 at the first record that did not fit."""
+    stage = Stage(real_broker, prefix, tmp_path, partitions=1)
+    entry = ConfigEntry("max.message.bytes", "1000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(
+        ResourceType.TOPIC, stage.topic("journal"), incremental_configs=[entry]
+    )
+    admin = AdminClient(real_broker.config)
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result(30)
+    with stage.worker() as worker:
+        assert worker.child.wait(90) == 2
+        assert "journal takes records of 1000 bytes" in worker.log_path.read_text()
+    assert dtgol(real_broker, prefix, "topics", "apply").returncode == 0
+    with stage.worker() as worker:
+        worker.await_ready(1)

@@ -1,14 +1,12 @@
-"""TLS, SCRAM, client certificates and ACLs on a real broker: who may, works; who may not, is told.
+"""TLS, SCRAM, client certificates and ACLs on a real broker: enough rights, and too few.
 
-Every role has a user of its own with exactly the grants of `pipeline.access.acls`. Whatever goes
+Every role has a user of its own with exactly the grants of `pipeline.kafka.acls`. Whatever goes
 wrong is one sentence, in bounded time, with the documented exit code; no output holds a password.
 """
 
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -16,8 +14,6 @@ from typing import Any
 
 import pytest
 
-from pipeline.access.acls import ROLES, Grant
-from pipeline.brokers import Broker, NoBrokerError
 from pipeline.client import (
     ClusterError,
     DeliveryError,
@@ -25,13 +21,15 @@ from pipeline.client import (
     LabelProducer,
     PredictionConsumer,
 )
-from pipeline.evaluator import prepare_evaluator
+from pipeline.errors import RefusalError
+from pipeline.evaluator import make_evaluator
+from pipeline.kafka.acls import ROLES, Grant
+from pipeline.sandbox.brokers import Broker, NoBrokerError
 from pipeline.settings import Settings, read_settings
-from pipeline.snapshots import RefusalError
-from pipeline.worker import Choices, prepare_worker
+from pipeline.worker import StartOptions, make_worker
 from tests.support.authority import Authority
-from tests.support.brokers import refuse
-from tests.support.fortress import ADMIN, MUTUAL, Fortress, open_fortress
+from tests.support.forkserver import Command
+from tests.support.secure_cluster import ADMIN, MUTUAL, SecureCluster, open_secure_cluster
 from tests.support.stage import Process, Stage
 from tests.support.waiting import wait_until
 
@@ -54,12 +52,12 @@ WEB_TOKEN = "web-token-nobody-may-see"
 
 
 @pytest.fixture(scope="module")
-def fortress(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fortress]:
-    with contextlib.ExitStack() as held:
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureCluster]:
+    with contextlib.ExitStack() as stack:
         try:
-            yield held.enter_context(open_fortress(tmp_path_factory.mktemp("fortress"), USERS))
+            yield stack.enter_context(open_secure_cluster(tmp_path_factory.mktemp("secure"), USERS))
         except NoBrokerError as refusal:
-            refuse(f"local: {refusal}")
+            pytest.skip(f"local: {refusal}")
 
 
 def grants(role: str) -> list[Grant]:
@@ -68,17 +66,17 @@ def grants(role: str) -> list[Grant]:
 
 
 @pytest.fixture
-def granted(fortress: Fortress, prefix: str) -> str:
+def granted(secure: SecureCluster, prefix: str) -> str:
     """A prefix under which every role may do what it must."""
     for role in ROLES:
-        fortress.grant(role, grants(role), prefix)
+        secure.grant(role, grants(role), prefix)
     return prefix
 
 
 @pytest.fixture
-def stage(fortress: Fortress, granted: str, tmp_path: Path) -> Stage:
+def stage(secure: SecureCluster, granted: str, tmp_path: Path) -> Stage:
     """Topics under the prefix, made and read by the super user."""
-    client = fortress.client(ADMIN)
+    client = secure.client(ADMIN)
     return Stage(
         Broker(client.pop("bootstrap.servers"), "local", "", client=client), granted, tmp_path
     )
@@ -88,26 +86,18 @@ def options(settings: Mapping[str, str]) -> list[str]:
     return [f"--set={key}={value}" for key, value in settings.items()]
 
 
-def start(prefix: str, settings: Mapping[str, str], *arguments: str) -> subprocess.Popen[str]:
+def start(prefix: str, settings: Mapping[str, str], *arguments: str) -> Command:
     """`dtgol …` with these settings, as a user runs it."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "pipeline", *arguments, "--prefix", prefix, *options(settings)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return Command("pipeline", *arguments, "--prefix", prefix, *options(settings))
 
 
 class Done:
     """How a command ended; its outputs hold no secret."""
 
-    def __init__(self, fortress: Fortress, child: subprocess.Popen[str]) -> None:
-        try:
-            self.stdout, self.stderr = child.communicate(timeout=LIMIT_S)
-        finally:
-            child.kill()
-        self.code = child.returncode
-        assert_no_secret(fortress, self.stdout + self.stderr)
+    def __init__(self, secure: SecureCluster, command: Command) -> None:
+        done = command.finish(LIMIT_S)
+        self.code, self.stdout, self.stderr = done.returncode, done.stdout, done.stderr
+        assert_no_secret(secure, self.stdout + self.stderr)
 
     @property
     def sentence(self) -> str:
@@ -116,12 +106,12 @@ class Done:
         return line
 
 
-def run(fortress: Fortress, prefix: str, user: str, *arguments: str) -> Done:
-    return Done(fortress, start(prefix, fortress.settings(user), *arguments))
+def run(secure: SecureCluster, prefix: str, user: str, *arguments: str) -> Done:
+    return Done(secure, start(prefix, secure.settings(user), *arguments))
 
 
-def assert_no_secret(fortress: Fortress, text: str) -> None:
-    for secret in (*fortress.passwords.values(), WEB_TOKEN, "PRIVATE KEY"):
+def assert_no_secret(secure: SecureCluster, text: str) -> None:
+    for secret in (*secure.passwords.values(), WEB_TOKEN, "PRIVATE KEY"):
         assert secret not in text
 
 
@@ -140,11 +130,11 @@ def send(client: Mapping[str, Any], prefix: str, first: int, count: int) -> set[
 def received(client: Mapping[str, Any], prefix: str, ids: set[str], group: str | None) -> None:
     """Wait until the Python client has given out every one of these predictions."""
     group = None if group is None else prefix + group
-    with PredictionConsumer(client, prefix=prefix, group=group, from_beginning=True) as said:
+    with PredictionConsumer(client, prefix=prefix, group=group, from_beginning=True) as predictions:
         missing = set(ids)
 
         def all_there() -> bool:
-            prediction = said.poll(1.0)
+            prediction = predictions.poll(1.0)
             if prediction is not None:
                 missing.discard(prediction.id)
             return not missing
@@ -164,56 +154,58 @@ def saved(process: Process) -> bool:
 
 
 def test_every_role_works_with_exactly_its_grants(
-    fortress: Fortress, granted: str, tmp_path: Path
+    secure: SecureCluster, granted: str, tmp_path: Path
 ) -> None:
     """Topics, records in, predictions and scores out, snapshots kept, a restart that restores."""
-    apply = run(fortress, granted, "topics", "topics", "apply", "--partitions", "2")
+    apply = run(secure, granted, "topics", "topics", "apply", "--partitions", "2")
     assert apply.code == 0, apply.stderr
     assert "7 created" in apply.stdout
-    check = run(fortress, granted, "topics", "topics", "check")
+    check = run(secure, granted, "topics", "topics", "check")
     assert check.code == 0, check.stderr
 
-    client = fortress.client(ADMIN)
+    client = secure.client(ADMIN)
     broker = Broker(client.pop("bootstrap.servers"), "local", "", client=client)
     stage = Stage(broker, granted, tmp_path)
     token = tmp_path / "web.token"
     token.write_text(WEB_TOKEN)
-    worker = options(fortress.settings("worker"))
-    evaluator = options(fortress.settings("evaluator", "SCRAM-SHA-256"))
-    with stage.evaluator(*evaluator) as judge:
+    worker = options(secure.settings("worker"))
+    evaluator = options(secure.settings("evaluator", "SCRAM-SHA-256"))
+    with stage.evaluator(*evaluator) as evaluating:
         with stage.worker(*worker, f"--set=web.token_file={token}") as process:
             wait_until(lambda: process.get("/readyz", WEB_TOKEN)[0] == 200, "readiness", LIMIT_S)
             for page in ("/readyz", "/status", "/metrics"):
                 assert process.get(page)[0] == process.get(page, "wrong")[0] == 401
             assert process.get("/livez")[0] == 200
-            ids = send(fortress.client("producer"), granted, 0, RECORDS)
-            received(fortress.client("consumer"), granted, ids, GROUP)
-            wait_until(lambda: saved(judge), "a snapshot", LIMIT_S, judge.alive)
+            ids = send(secure.client("producer"), granted, 0, RECORDS)
+            received(secure.client("consumer"), granted, ids, GROUP)
+            wait_until(lambda: saved(evaluating), "a snapshot", LIMIT_S, evaluating.alive)
         assert process.child.returncode == 0
         with stage.worker(*worker) as process:
             process.await_ready(2)
             restored = process.status()["partitions"].values()
             assert sum(each["snapshot_offset"] for each in restored) > RECORDS
-            ids |= send(fortress.client("producer"), granted, RECORDS, RECORDS)
-            received(fortress.client("consumer"), granted, ids, None)
-            wait_until(lambda: scored(judge) == 2 * RECORDS, "scores", LIMIT_S, judge.alive)
+            ids |= send(secure.client("producer"), granted, RECORDS, RECORDS)
+            received(secure.client("consumer"), granted, ids, None)
+            wait_until(
+                lambda: scored(evaluating) == 2 * RECORDS, "scores", LIMIT_S, evaluating.alive
+            )
             stage.send("features", b"no JSON")
             stage.flush()
             wait_until(stage.letters, "a dead letter", LIMIT_S, process.alive)
             for user, command in LOOKS:
-                done = run(fortress, granted, user, *command)
+                done = run(secure, granted, user, *command)
                 assert done.code == 0, (command, done.stdout, done.stderr)
             for page in ("/status", "/metrics", "/readyz"):
-                assert_no_secret(fortress, process.get(page)[1] + judge.get(page)[1])
+                assert_no_secret(secure, process.get(page)[1] + evaluating.get(page)[1])
     stage.verify()
     for path in tmp_path.glob("*.log"):
-        assert_no_secret(fortress, path.read_text())
+        assert_no_secret(secure, path.read_text())
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
     path = tmp_path / "stream.csv"
-    path.write_text("a,label\n1,0\n2,1\n")
+    path.write_text("id,a,label\n0,1,0\n1,2,1\n")
     return path
 
 
@@ -229,36 +221,36 @@ def commands(table: Path) -> dict[str, list[str]]:
     }
 
 
-def wrong_password(fortress: Fortress, user: str, folder: Path) -> dict[str, str]:
+def wrong_password(secure: SecureCluster, user: str, folder: Path) -> dict[str, str]:
     path = folder / "wrong.password"
-    path.write_text(fortress.passwords[ADMIN])  # a real one, of somebody else: it must not show
-    return fortress.settings(user) | {"security.password_file": str(path)}
+    path.write_text(secure.passwords[ADMIN])  # a real one, of somebody else: it must not show
+    return secure.settings(user) | {"security.password_file": str(path)}
 
 
-def unknown_user(fortress: Fortress, user: str, folder: Path) -> dict[str, str]:
-    return fortress.settings(user) | {"security.username": "nobody"}
+def unknown_user(secure: SecureCluster, user: str, folder: Path) -> dict[str, str]:
+    return secure.settings(user) | {"security.username": "nobody"}
 
 
-def untrusted_authority(fortress: Fortress, user: str, folder: Path) -> dict[str, str]:
-    return fortress.settings(user) | {"security.ca_file": str(Authority(folder / "other").ca)}
+def untrusted_authority(secure: SecureCluster, user: str, folder: Path) -> dict[str, str]:
+    return secure.settings(user) | {"security.ca_file": str(Authority(folder / "other").ca)}
 
 
-def wrong_host_name(fortress: Fortress, user: str, folder: Path) -> dict[str, str]:
-    named = fortress.bootstrap.replace("127.0.0.1", "localhost")
-    return fortress.settings(user) | {"kafka.bootstrap_servers": named}
+def wrong_host_name(secure: SecureCluster, user: str, folder: Path) -> dict[str, str]:
+    named = secure.bootstrap.replace("127.0.0.1", "localhost")
+    return secure.settings(user) | {"kafka.bootstrap_servers": named}
 
 
-def plain_on_tls(fortress: Fortress, user: str, folder: Path) -> dict[str, str]:
-    return {"kafka.bootstrap_servers": fortress.bootstrap}
+def plain_on_tls(secure: SecureCluster, user: str, folder: Path) -> dict[str, str]:
+    return {"kafka.bootstrap_servers": secure.bootstrap}
 
 
-def no_certificate(fortress: Fortress, user: str, folder: Path) -> dict[str, str]:
+def no_certificate(secure: SecureCluster, user: str, folder: Path) -> dict[str, str]:
     ours = ("security.certificate_file", "security.key_file")
-    return {key: value for key, value in fortress.mutual(user).items() if key not in ours}
+    return {key: value for key, value in secure.mutual(user).items() if key not in ours}
 
 
 @pytest.mark.parametrize(
-    ("fault", "said"),
+    ("fault", "sentence"),
     [
         (wrong_password, "does not let us in"),
         (unknown_user, "does not let us in"),
@@ -269,48 +261,50 @@ def no_certificate(fortress: Fortress, user: str, folder: Path) -> dict[str, str
     ],
 )
 def test_who_is_not_let_in_is_told_so_in_one_sentence(
-    fortress: Fortress, prefix: str, tmp_path: Path, table: Path, fault: Any, said: str
+    secure: SecureCluster, prefix: str, tmp_path: Path, table: Path, fault: Any, sentence: str
 ) -> None:
     started = {}
     for role, command in commands(table).items():
         user = role if role in ROLES else "operator"
-        started[role] = start(prefix, fault(fortress, user, tmp_path), *command)
+        started[role] = start(prefix, fault(secure, user, tmp_path), *command)
     for role, child in started.items():
-        done = Done(fortress, child)
+        done = Done(secure, child)
         # Nobody there is for the supervisor of a process to try again; all else is for people.
-        again = role in ("worker", "evaluator") and said == "does not answer"
+        again = role in ("worker", "evaluator") and sentence == "does not answer"
         assert done.code == (1 if again else 2), (role, done.stderr)
         assert done.sentence.startswith("Error: "), role
-        assert said in done.sentence, role
+        assert sentence in done.sentence, role
 
 
-def settings_of(fortress: Fortress, user: str, prefix: str) -> Settings:
-    return read_settings({}, None, fortress.settings(user) | {"kafka.prefix": prefix})
+def settings_of(secure: SecureCluster, user: str, prefix: str) -> Settings:
+    return read_settings({}, None, secure.settings(user) | {"kafka.prefix": prefix})
 
 
 @pytest.mark.parametrize("role", ["worker", "evaluator"])
 def test_each_missing_right_is_named_at_the_start(
-    fortress: Fortress, stage: Stage, role: str
+    secure: SecureCluster, stage: Stage, role: str
 ) -> None:
-    settings = settings_of(fortress, role, stage.prefix)
-    prepare: Any = prepare_evaluator
+    settings = settings_of(secure, role, stage.prefix)
+    make: Any = make_evaluator
     if role == "worker":
-        prepare = partial(prepare_worker, choices=Choices())
+        make = partial(make_worker, options=StartOptions())
     for grant in grants(role):
-        fortress.revoke(role, [grant], stage.prefix)
+        secure.revoke(role, [grant], stage.prefix)
         with pytest.raises(RefusalError) as refusal:
-            prepare(settings)
-        fortress.grant(role, [grant], stage.prefix)
+            make(settings)
+        secure.grant(role, [grant], stage.prefix)
         lacking = grant._replace(name=stage.prefix + grant.name)
         assert f"this user may not {lacking}: grant it" in str(refusal.value)
 
 
-def test_whoever_has_no_rights_is_told_which(fortress: Fortress, prefix: str, table: Path) -> None:
+def test_whoever_has_no_rights_is_told_which(
+    secure: SecureCluster, prefix: str, table: Path
+) -> None:
     started = {
-        role: start(prefix, fortress.settings("stranger"), *command)
+        role: start(prefix, secure.settings("stranger"), *command)
         for role, command in commands(table).items()
     }
-    ended = {role: Done(fortress, child) for role, child in started.items()}
+    ended = {role: Done(secure, child) for role, child in started.items()}
     doctor = ended.pop("doctor")  # it goes on to the end, and says it among its findings
     assert (doctor.code, doctor.stderr) == (1, "")
     assert "this user may not see them" in doctor.stdout
@@ -321,60 +315,59 @@ def test_whoever_has_no_rights_is_told_which(fortress: Fortress, prefix: str, ta
     assert f"Describe on topic {prefix}journal" in ended["evaluator"].sentence
 
 
-def test_a_producer_that_may_not_write_is_told_so(fortress: Fortress, stage: Stage) -> None:
-    fortress.grant("stranger", [Grant("topic", "features", "Describe")], stage.prefix)
+def test_a_producer_that_may_not_write_is_told_so(secure: SecureCluster, stage: Stage) -> None:
+    secure.grant("stranger", [Grant("topic", "features", "Describe")], stage.prefix)
     with pytest.raises(DeliveryError, match="may not write; grant it Write"):
-        send(fortress.client("stranger"), stage.prefix, 0, 1)
+        send(secure.client("stranger"), stage.prefix, 0, 1)
 
 
-def test_a_consumer_without_its_rights_is_told_so(fortress: Fortress, stage: Stage) -> None:
-    client, (topic, group) = fortress.client("consumer"), grants("consumer")
-    fortress.revoke("consumer", [group], stage.prefix)
+def test_a_consumer_without_its_rights_is_told_so(secure: SecureCluster, stage: Stage) -> None:
+    client, (topic, group) = secure.client("consumer"), grants("consumer")
+    secure.revoke("consumer", [group], stage.prefix)
     with pytest.raises(ClusterError, match=r"Group authorization failed.*docs/security\.md"):
         received(client, stage.prefix, {"any"}, GROUP)
-    fortress.grant("consumer", [Grant("topic", "predictions", "Describe")], stage.prefix)
-    fortress.revoke("consumer", [topic], stage.prefix)
+    secure.grant("consumer", [Grant("topic", "predictions", "Describe")], stage.prefix)
+    secure.revoke("consumer", [topic], stage.prefix)
     with pytest.raises(ClusterError, match=r"opic authorization failed.*docs/security\.md"):
         received(client, stage.prefix, {"any"}, None)
 
 
 def test_client_certificates_are_as_good_as_passwords(
-    fortress: Fortress, stage: Stage, table: Path
+    secure: SecureCluster, stage: Stage, table: Path
 ) -> None:
-    address = ("--bootstrap", fortress.cluster.bootstrap(MUTUAL.name))
-    with stage.worker(*options(fortress.mutual("worker")), *address) as process:
+    address = ("--bootstrap", secure.cluster.bootstrap(MUTUAL.name))
+    with stage.worker(*options(secure.mutual("worker")), *address) as process:
         process.await_ready(2)
-        sent = Done(
-            fortress, start(stage.prefix, fortress.mutual("producer"), "produce", str(table))
-        )
+        produce = ("produce", str(table), "--id", "id")
+        sent = Done(secure, start(stage.prefix, secure.mutual("producer"), *produce))
         assert sent.code == 0, sent.stderr
         stage.await_answers({"0", "1"}, process)
-    check = start(stage.prefix, fortress.mutual("topics"), "topics", "check")
-    assert Done(fortress, check).code == 0
-    assert_no_secret(fortress, process.log_path.read_text())
+    check = start(stage.prefix, secure.mutual("topics"), "topics", "check")
+    assert Done(secure, check).code == 0
+    assert_no_secret(secure, process.log_path.read_text())
 
 
-def last_line(fortress: Fortress, process: Process) -> str:
-    """What a process said last; and no line holds a secret."""
+def last_line(secure: SecureCluster, process: Process) -> str:
+    """The last line of a log; no line holds a secret."""
     text = process.log_path.read_text()
-    assert_no_secret(fortress, text)
+    assert_no_secret(secure, text)
     return text.splitlines()[-1]
 
 
 @pytest.mark.parametrize("role", ["worker", "evaluator"])
 def test_a_password_that_is_changed_under_a_running_process_ends_it_with_a_sentence(
-    fortress: Fortress, stage: Stage, role: str
+    secure: SecureCluster, stage: Stage, role: str
 ) -> None:
-    with stage.process(role, *options(fortress.settings(role))) as process:
+    with stage.process(role, *options(secure.settings(role))) as process:
         process.await_ready(2)
-        fortress.set_password(role, "another")
+        secure.set_password(role, "another")
         try:
             code = process.child.wait(LIMIT_S)
         finally:
-            fortress.set_password(role, fortress.passwords[role])
+            secure.set_password(role, secure.passwords[role])
     assert code == 1
-    assert "CRITICAL" in last_line(fortress, process)
-    assert "does not let us in" in last_line(fortress, process)
+    assert "CRITICAL" in last_line(secure, process)
+    assert "does not let us in" in last_line(secure, process)
 
 
 @pytest.mark.parametrize(
@@ -387,15 +380,15 @@ def test_a_password_that_is_changed_under_a_running_process_ends_it_with_a_sente
     ids=str,
 )
 def test_a_right_that_is_taken_from_a_running_worker_ends_it_with_a_sentence(
-    fortress: Fortress, stage: Stage, grant: Grant
+    secure: SecureCluster, stage: Stage, grant: Grant
 ) -> None:
-    with stage.worker(*options(fortress.settings("worker"))) as process:
+    with stage.worker(*options(secure.settings("worker"))) as process:
         process.await_ready(2)
-        fortress.revoke("worker", [grant], stage.prefix)
+        secure.revoke("worker", [grant], stage.prefix)
         if grant.resource == "topic" and grant.operation == "Write":
-            send(fortress.client("producer"), stage.prefix, 0, 2)
+            send(secure.client("producer"), stage.prefix, 0, 2)
         code = process.child.wait(LIMIT_S)
     # The consumer ends it with 1; a restore that is under way may be first, and refuses with 2.
     assert code in (1, 2)
-    assert "CRITICAL" in last_line(fortress, process)
-    assert "grant this user what docs/security.md lists" in last_line(fortress, process)
+    assert "CRITICAL" in last_line(secure, process)
+    assert "grant this user what docs/security.md lists" in last_line(secure, process)

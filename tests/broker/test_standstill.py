@@ -10,14 +10,17 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not re-exported
+    AdminClient,
+    NewPartitions,
+)
 
-from pipeline.brokers import Broker
+from pipeline.sandbox.brokers import Broker
 from tests.broker.test_worker import refused
 from tests.support.stage import Process, Stage
 from tests.support.waiting import wait_until
 
-IMPATIENT = {
+SHORT_LIMITS = {
     "worker.merge_wait_ms": 500,
     "worker.stuck_ms": 1_000,
 }
@@ -28,7 +31,7 @@ ANSWERED_S = 2.0
 
 @pytest.fixture
 def stage(real_broker: Broker, prefix: str, tmp_path: Path) -> Stage:
-    return Stage(real_broker, prefix, tmp_path, partitions=1, settings=IMPATIENT)
+    return Stage(real_broker, prefix, tmp_path, partitions=1, settings=SHORT_LIMITS)
 
 
 def feed(stage: Stage, numbers: range, labels: bool = True) -> set[str]:
@@ -61,9 +64,9 @@ def commit(stage: Stage, name: str, offset: int) -> None:
     wait_until(moved, "the group to be empty", 60)
 
 
-def held(stage: Stage, point: str, times: int = 1) -> list[str]:
-    """The real program, standing still at a point of tests/support/held.py."""
-    return ["tests.support.held", point, str(times), str(stage.folder)]
+def paused(stage: Stage, point: str, times: int = 1) -> list[str]:
+    """The real program, pausing at a point of tests/support/pause_points.py."""
+    return ["tests.support.pause_points", point, str(times), str(stage.folder)]
 
 
 def scores_of(stage: Stage, ids: set[str]) -> bool:
@@ -71,18 +74,18 @@ def scores_of(stage: Stage, ids: set[str]) -> bool:
 
 
 def await_unready(process: Process, why: str) -> None:
-    def said() -> bool:
+    def unready() -> bool:
         code, body = process.get("/readyz")
         return code == 503 and why in body
 
-    wait_until(said, f"/readyz to say: {why}", 60, process.alive)
+    wait_until(unready, f"/readyz to show: {why}", 60, process.alive)
 
 
-def await_end(process: Process, code: int, *said: str) -> None:
-    """Until it ends by itself, and says why."""
+def await_end(process: Process, code: int, *reasons: str) -> None:
+    """Until it ends by itself, and its log gives the reasons."""
     assert process.child.wait(GONE_S) == code
     log = process.log_path.read_text()
-    for text in said:
+    for text in reasons:
         assert text in log, log[-3000:]
     assert "Traceback" not in log
 
@@ -91,9 +94,9 @@ def test_a_worker_is_red_while_it_restores_and_green_after(stage: Stage) -> None
     ids = feed(stage, range(20))
     with stage.worker() as worker:
         stage.await_answers(ids, worker)
-    with stage.worker(entry=held(stage, "load")) as worker:
+    with stage.worker(entry=paused(stage, "load")) as worker:
         reached = (stage.folder / "reached").exists
-        wait_until(reached, "the restore to be held", 60, worker.alive)
+        wait_until(reached, "the restore to pause", 60, worker.alive)
         await_unready(worker, "partition 0: restoring")
         await_unready(worker, "partition 0: the restore does not move for")
         assert worker.get("/livez")[0] == 200
@@ -105,12 +108,12 @@ def test_a_worker_is_red_while_it_restores_and_green_after(stage: Stage) -> None
 
 @pytest.mark.parametrize("role", ["worker", "evaluator"])
 def test_a_restore_that_never_ends_ends_the_process(stage: Stage, role: str) -> None:
-    with stage.process(role, *SOON, entry=held(stage, "load")) as process:
+    with stage.process(role, *SOON, entry=paused(stage, "load")) as process:
         await_end(process, 1, "partition 0: the restore does not move for 4 s", "started again")
 
 
 def test_a_worker_is_red_while_nothing_is_acknowledged_and_green_after(stage: Stage) -> None:
-    with stage.worker(entry=held(stage, "report")) as worker:
+    with stage.worker(entry=paused(stage, "report")) as worker:
         ids = feed(stage, range(30))
         await_unready(worker, "records were sent and none is acknowledged")
         assert worker.status()["outbox"]["waiting"] > 0
@@ -126,7 +129,7 @@ def test_a_process_whose_records_are_never_acknowledged_ends(stage: Stage, role:
     if role == "evaluator":
         with stage.worker() as worker:
             stage.await_answers(ids, worker)
-    with stage.process(role, *SOON, entry=held(stage, "report")) as process:
+    with stage.process(role, *SOON, entry=paused(stage, "report")) as process:
         await_end(process, 1, "records were sent and none is acknowledged for 4 s")
     with stage.process(role) as process:  # the next one brings it to an end
         if role == "worker":
@@ -143,7 +146,7 @@ def test_a_consumer_that_has_gone_silent_ends_the_process(stage: Stage, role: st
     if role == "evaluator":
         with stage.worker() as worker:
             stage.await_answers(ids, worker)
-    with stage.process(role, *SOON, entry=held(stage, "fetch")) as process:
+    with stage.process(role, *SOON, entry=paused(stage, "fetch")) as process:
         wait_until(lambda: process.get("/livez")[0] == 200, "the pages", 60, process.alive)
         feed(stage, range(5, 10))
         await_end(process, 1, "partition 0: ", " wait and none is ")
@@ -151,14 +154,14 @@ def test_a_consumer_that_has_gone_silent_ends_the_process(stage: Stage, role: st
 
 def test_an_event_loop_that_hangs_ends_the_process(stage: Stage) -> None:
     feed(stage, range(5))
-    with stage.worker(*SOON, entry=held(stage, "fold", 3)) as worker:
+    with stage.worker(*SOON, entry=paused(stage, "fold", 3)) as worker:
         await_end(worker, 1, "partition 0: ")
     with stage.worker() as worker:
         stage.await_answers({str(number) for number in range(5)}, worker)
 
 
 def test_an_idle_process_goes_on_for_ever(stage: Stage) -> None:
-    """So many looks take three times its patience; none of them finds it anything but ready."""
+    """So many looks take three times its limit; none of them finds it anything but ready."""
     ids = feed(stage, range(5))
     with stage.worker("--set=worker.give_up_ms=2000", "--set=worker.stuck_ms=1000") as worker:
         stage.await_answers(ids, worker)
@@ -303,3 +306,39 @@ def test_a_lost_tail_that_the_source_has_lost_too_is_a_refusal(stage: Stage) -> 
         stage.await_answers({str(number) for number in range(15, 20)}, worker)
         stage.await_answers(feed(stage, range(20, 25)), worker)
     stage.verify()
+
+
+def unready(worker: Process, sentence: str) -> bool:
+    code, body = worker.get("/readyz")
+    return code == 503 and sentence in body
+
+
+@pytest.mark.parametrize("grown", [["features"], ["features", "labels", "journal"]])
+def test_a_topic_that_has_grown_is_seen_in_seconds_and_named(
+    stage: Stage, grown: list[str]
+) -> None:
+    """Issue 11, 21: five green minutes, records unanswered, then a sentence about rights."""
+    with stage.worker("--set=worker.stuck_ms=30000", "--set=worker.give_up_ms=90000") as worker:
+        worker.await_ready(1)
+        ids = feed(stage, range(5))
+        stage.await_answers(set(map(str, ids)), worker)
+        admin = AdminClient(stage.broker.config)
+        wanted = [NewPartitions(stage.topic(name), 2) for name in grown]
+        for done in admin.create_partitions(wanted).values():
+            done.result(30)
+        sentence = f"{stage.topic('features')} has 2 partitions and had 1 at the start"
+        wait_until(lambda: unready(worker, sentence), "red", 15, worker.alive)
+        assert "grant" not in worker.get("/readyz")[1]
+    with stage.worker() as worker:
+        assert worker.child.wait(90) == 2
+        assert "partition" in worker.log_path.read_text()
+
+
+def test_a_topic_that_was_deleted_is_named(stage: Stage) -> None:
+    with stage.worker("--set=worker.stuck_ms=30000", "--set=worker.give_up_ms=90000") as worker:
+        worker.await_ready(1)
+        admin = AdminClient(stage.broker.config)
+        for done in admin.delete_topics([stage.topic("dead-letters")]).values():
+            done.result(30)
+        sentence = f"the topic {stage.topic('dead-letters')} is gone"
+        wait_until(lambda: unready(worker, sentence), "red", 15, worker.alive)

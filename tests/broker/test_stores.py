@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from pipeline.brokers import Broker
-from pipeline.snapshots import Store
-from pipeline.stores.directory import DirectoryStore
-from pipeline.stores.topic import TopicStore
+from pipeline.sandbox.brokers import Broker
+from pipeline.snapshots.directory import DirectoryStore
+from pipeline.snapshots.store import Store
+from pipeline.snapshots.topic import TopicStore
 from tests.broker.conftest import MakeTopics
 from topics.headers import write_headers
 from topics.snapshots import Chunk, SnapshotKind, chunk_key
@@ -68,7 +68,7 @@ def test_a_failed_attempt_takes_nothing_from_who_wrote_the_same_since(
     assert dict(successor.read(0)) == {"part.aa": b"same", "part.bb": b"later"}
 
 
-def test_rooms_do_not_see_each_other(stores: tuple[Store, Store]) -> None:
+def test_roles_do_not_see_each_other(stores: tuple[Store, Store]) -> None:
     one, other = stores
     one.write(0, {"blob.s.aa": b"mine"})
     other.write(0, {"blob.s.aa": b"theirs"})
@@ -105,7 +105,7 @@ def test_the_last_record_of_a_key_counts_though_it_is_no_chunk(
 def overwrite(
     broker: Broker, topic: str, key: bytes, value: bytes, chunk: Chunk | None = None
 ) -> None:
-    """A record under a key, as a hand that should not have been there would write it."""
+    """A record under a key, as a stranger would write it."""
     producer = Producer(broker.config)
     headers: list[tuple[str, str | bytes | None]] = [*write_headers(chunk)] if chunk else []
     producer.produce(topic, value, key, partition=0, headers=headers)

@@ -7,19 +7,19 @@ import random
 import uuid
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipeline.brokers import Broker, NoBrokerError
-from pipeline.brokers.local import ClusterConfig, LocalCluster
-from pipeline.brokers.server_properties import PLAINTEXT, Listener
-from pipeline.worker import warm_up
+from pipeline.runtime.warmup import warm_up
+from pipeline.sandbox.brokers import Broker, NoBrokerError
+from pipeline.sandbox.brokers.local import ClusterConfig, LocalCluster
+from pipeline.sandbox.brokers.server_properties import PLAINTEXT, Listener
 from tests.faults.rows import TABLE_VARIABLE, Row, as_markdown, as_text
 from tests.faults.trial import Plan, Trial
-from tests.support.brokers import mark_folder, refuse
+from tests.support.brokers import mark_folder
 from tests.support.proxy import Proxy
 from tests.support.stage import Stage
 
@@ -30,7 +30,7 @@ PROPERTIES = {
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "500",
 }
-PATIENCE: dict[str, object] = {
+TIMEOUTS: dict[str, object] = {
     "kafka.session_timeout_ms": SESSION_MS,
     "kafka.heartbeat_ms": 500,
 }
@@ -65,6 +65,23 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
         test = item.nodeid.partition("[")[0]
         report.sections.append(("seed", f"again with: pytest {test} --fault-seed={seed}"))
     return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """In a test process of xdist: hand rows and figures to the one that prints them."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["rows"] = [asdict(row) for row in session.config.stash.get(ROWS, [])]
+        output["figures"] = session.config.stash.get(FIGURES, [])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """In the process that prints: collect what a test process has handed over."""
+    output = getattr(node, "workeroutput", {})
+    stash = node.config.stash
+    stash.setdefault(ROWS, []).extend(Row(**row) for row in output.get("rows", []))
+    stash.setdefault(FIGURES, []).extend(output.get("figures", []))
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -103,7 +120,7 @@ def cluster(proxy: Proxy) -> Iterator[LocalCluster]:
             proxy.lead_to(opened.port(1, "PROXIED"))
             yield opened
     except NoBrokerError as refusal:
-        refuse(f"local: {refusal}")
+        pytest.skip(f"local: {refusal}")
 
 
 @dataclass
@@ -128,13 +145,13 @@ class Trials:
 
     @contextmanager
     def open(self, plan: Plan, broker: Broker | None = None) -> Iterator[Trial]:
-        """A trial under way; judged, and its rows checked, when the block is left."""
+        """A trial under way; its results are checked when the block is left."""
         self.opened += 1
         folder = self.folder / f"trial-{self.opened}"
         folder.mkdir()
         if self.long:
             plan = replace(plan, flow=replace(plan.flow, records_min=3 * plan.flow.records_min))
-        settings = {**PATIENCE, "snapshots.store": plan.store, **plan.settings}
+        settings = {**TIMEOUTS, "snapshots.store": plan.store, **plan.settings}
         stage = Stage(
             broker or self.broker,
             f"faults-{uuid.uuid4().hex[:8]}-",

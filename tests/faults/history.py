@@ -1,9 +1,9 @@
 """What a trial has taken away: records trimmed from topics, and gaps that were then accepted.
 
-The judge folds the journal from its first record, so what a fault trims is remembered before.
-Where an operator has accepted a gap, the state is that of a journal without it (`Fold.jump`): the
-judge is told, as a replay must be. What was said before there was a gap is judged by the state of
-then.
+The checks fold the journal from its first record, so what a fault trims is remembered before.
+Where an operator has accepted a gap, the state is that of a journal without it (`Fold.jump`); the
+checks must know of it, as a replay must. Predictions from before the gap are compared with the
+state of then.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from confluent_kafka import Message, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from pipeline.kafka.record import Record
 from tests.support.stage import Stage
 
-ASK_S = 30
+ANSWER_S = 30
 
 
 @dataclass
 class History:
     """Of one trial; empty unless a fault trims something."""
 
-    earlier: dict[str, list[Message]] = field(default_factory=dict)
+    earlier: dict[str, list[Record]] = field(default_factory=dict)
     jumps: dict[int, range] = field(default_factory=dict)
     """Journal offsets, per partition, that the learner went on without."""
     unread: dict[tuple[str, int], range] = field(default_factory=dict)
@@ -36,15 +37,14 @@ class History:
         wanted = [TopicPartition(topic, number, end) for number, end in ends.items()]
         admin = AdminClient(stage.broker.config)
         for done in admin.delete_records(wanted).values():
-            done.result(ASK_S)
+            done.result(ANSWER_S)
 
-    def with_earlier(self, name: str, present: Iterable[Message]) -> list[Message]:
+    def with_earlier(self, name: str, present: Iterable[Record]) -> list[Record]:
         """What was trimmed, then what is there, each record once."""
-        known = {(each.partition(), each.offset()): each for each in self.earlier.get(name, ())}
-        known |= {(each.partition(), each.offset()): each for each in present}
+        known = {(each.partition, each.offset): each for each in self.earlier.get(name, ())}
+        known |= {(each.partition, each.offset): each for each in present}
         return [known[at] for at in sorted(known)]
 
-    def was_read(self, name: str, message: Message) -> bool:
+    def was_read(self, name: str, record: Record) -> bool:
         """Whether a record can have been read by anybody."""
-        gap = self.unread.get((name, message.partition() or 0), range(0))
-        return (message.offset() or 0) not in gap
+        return record.offset not in self.unread.get((name, record.partition), range(0))

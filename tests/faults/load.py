@@ -1,4 +1,4 @@
-"""The load of a trial: features and late labels, paced from a thread, until it is told to end.
+"""The load of a trial: features and late labels, paced from a thread, until it is finished.
 
 Several streams, sharded by key over the partitions. A record's label comes some records later, or
 before its features, twice, with a correction, or never; now and then a record is of no use and must
@@ -36,7 +36,7 @@ class Flow:
 
 
 class Load:
-    """Sends until `finish`; what it has sent is on the source topics, where the judge reads it."""
+    """Sends until `finish`; what it has sent is on the source topics, where the checks read it."""
 
     def __init__(self, stage: Stage, flow: Flow, seed: int) -> None:
         self._stage = stage

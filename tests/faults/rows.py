@@ -26,7 +26,7 @@ HEADINGS = (
     "s to next (median/max)",
 )
 LEGEND = """\
-of: whose outputs and state are judged. inputs: source records. lost: never answered, never heard,
+of: whose outputs and state are checked. inputs: source records. lost: never answered, never read,
 or never scored. dup: outputs of an identity sent again, the same bytes; differing: other bytes.
 learnt twice: labels learnt, or predictions counted, more than once. state: every whole snapshot
 against the offline fold at its offset, by hash. s to next: from a kill to the next prediction, or
@@ -35,7 +35,7 @@ score, of every partition that was hit."""
 
 @dataclass(frozen=True)
 class Row:
-    """One trial, judged."""
+    """The results of one trial."""
 
     fault: str
     of: str

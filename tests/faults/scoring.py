@@ -1,4 +1,4 @@
-"""The judge of the evaluator: scores, totals and snapshots against what is on its two topics."""
+"""Scores, totals and snapshots of the evaluator, against what is on its two topics."""
 
 from __future__ import annotations
 
@@ -9,72 +9,74 @@ from dataclasses import replace
 from functools import partial
 
 import orjson
-from confluent_kafka import Message
 
-from pipeline.evaluation import Bounds, Evaluation
-from tests.faults.judgement import Court, Found, manifests, state_hash
+from pipeline.evaluation.pairing import Bounds, Evaluation
+from pipeline.kafka.record import Record
+from pipeline.learning.fold_config import FoldConfig
+from tests.faults.checks import Found, Observed, snapshots, state_hash
 from topics.codec import read_label, read_prediction
-from topics.refusals import Rejection
+from topics.reasons import Rejection
 
 
-def judge_evaluator(court: Court) -> Found:
+def check_evaluator(observed: Observed) -> Found:
     """Every prediction whose label is known was scored, counted once, and the state is whole."""
     found = Found()
-    own = court.settings.evaluator
-    limits = Bounds(own.pairs_max, own.labels_max, own.window_rows, own.windows_max)
-    topics = {name: court.read(name) for name in ("predictions", "labels", "scores")}
-    for number, shelf in court.shelves("evaluator", "predictions", "labels", "journal"):
-        known = court.cluster.topic_ids["journal"], number, limits
+    own = observed.settings.evaluator
+    limits = Bounds(own.pairs_max, own.labels_max, own.window_rows, own.windows_max, own.boards_max)
+    topics = {name: observed.read(name) for name in ("predictions", "labels", "scores")}
+    for number, repository in observed.repositories(
+        "evaluator", "predictions", "labels", "journal"
+    ):
+        about = observed.cluster.topic_ids["journal"], number, limits
         here = {
-            name: [message for message in each[number] if court.history.was_read(name, message)]
+            name: [record for record in each[number] if observed.history.was_read(name, record)]
             for name, each in topics.items()
         }
         found.inputs += len(here["predictions"]) + len(here["labels"])
-        kept = list(manifests(shelf, partial(Evaluation.restore, *known)))
-        if not kept:
+        stored = list(snapshots(repository, partial(Evaluation.restore, *about)))
+        if not stored:
             found.differs(f"partition {number}: the evaluator has no whole snapshot")
             continue
-        for _, evaluation in kept:
+        for _, evaluation in stored:
             found.snapshots += 1
-            offline = evaluate(court, _offline(evaluation), here, evaluation.next_offsets)
-            if state_hash(*evaluation.snapshot()) != state_hash(*offline.snapshot()):
+            offline = evaluate(observed, _offline(evaluation), here, evaluation.next_offsets)
+            if state_hash(evaluation.snapshot()) != state_hash(offline.snapshot()):
                 offsets = evaluation.next_offsets
                 found.differs(f"partition {number}: the evaluator's state at {offsets} differs")
-        newest = kept[0][1]
+        newest = stored[0][1]
         everything = {name: each[number] for name, each in topics.items()}
         if newest.next_offsets != {name: _end(everything[name]) for name in newest.next_offsets}:
             found.differs(f"partition {number}: the evaluator's newest snapshot is not at the end")
-        _judge_totals(found, number, newest, here)
-        _judge_scores(found, number, here, _answers(everything).keys() - _answers(here).keys())
+        _check_totals(found, number, newest, here)
+        _check_scores(found, number, here, _answers(everything).keys() - _answers(here).keys())
     return found
 
 
 def _offline(evaluation: Evaluation) -> Evaluation:
-    """One that has heard nothing yet, and never forgets a label."""
+    """An empty one that never forgets a label."""
     bounds = replace(evaluation.bounds, labels_max=sys.maxsize)
     return Evaluation(evaluation.journal_id, evaluation.partition, bounds)
 
 
 def evaluate(
-    court: Court,
+    observed: Observed,
     evaluation: Evaluation,
-    topics: Mapping[str, Sequence[Message]],
+    topics: Mapping[str, Sequence[Record]],
     ends: Mapping[str, int],
 ) -> Evaluation:
     """All labels, then all predictions, up to the given ends: each finds its label.
 
-    No evaluator reads so; what one has forgotten too soon is missed here.
+    No evaluator reads in this order; what one has forgotten too soon is missed here.
     """
-    limits = court.settings.rules.limits
-    for message in _until(topics["labels"], ends["labels"]):
-        time_ms = message.timestamp()[1]
-        label = read_label(_bytes(message.value()), _bytes(message.key()), time_ms, limits)
+    limits = FoldConfig.from_settings(observed.settings).limits
+    for record in _until(topics["labels"], ends["labels"]):
+        label = read_label(record.value, record.key, record.timestamp_ms, limits)
         if isinstance(label, Rejection):
             evaluation.counts["labels/refused"] += 1
         else:
-            evaluation.label(label, message.offset() or 0)
-    for message in _until(topics["predictions"], ends["predictions"]):
-        prediction = read_prediction(_bytes(message.value()))
+            evaluation.label(label, record.offset)
+    for record in _until(topics["predictions"], ends["predictions"]):
+        prediction = read_prediction(record.value)
         if isinstance(prediction, Rejection):
             evaluation.counts["predictions/refused"] += 1
         else:
@@ -83,51 +85,48 @@ def evaluate(
     return evaluation
 
 
-def _end(messages: Sequence[Message]) -> int:
-    return (messages[-1].offset() or 0) + 1 if messages else 0
+def _end(records: Sequence[Record]) -> int:
+    return records[-1].offset + 1 if records else 0
 
 
-def _until(messages: Sequence[Message], end: int) -> list[Message]:
-    return [message for message in messages if (message.offset() or 0) < end]
+def _until(records: Sequence[Record], end: int) -> list[Record]:
+    return [record for record in records if record.offset < end]
 
 
-def _bytes(given: str | bytes | None) -> bytes | None:
-    assert not isinstance(given, str)
-    return given
-
-
-def _truth(topics: Mapping[str, Sequence[Message]]) -> dict[str, int]:
+def _truth(topics: Mapping[str, Sequence[Record]]) -> dict[str, int]:
     """The newest label of every id, by plain counting."""
-    labels = [orjson.loads(message.value() or b"") for message in topics["labels"]]
+    labels = [orjson.loads(record.value or b"") for record in topics["labels"]]
     return {label["id"]: int(label["y"]) for label in labels}
 
 
-def _answers(topics: Mapping[str, Sequence[Message]]) -> dict[int, tuple[str, float]]:
-    """What was said, once per identity, repetitions left out."""
-    said = [orjson.loads(message.value() or b"") for message in topics["predictions"]]
-    return {each["at"]["offset"]: (each["id"], each["p"]) for each in said if not each["repeat"]}
+def _answers(topics: Mapping[str, Sequence[Record]]) -> dict[int, tuple[str, float]]:
+    """Id and probability of every prediction, once per identity, repetitions left out."""
+    predictions = [orjson.loads(record.value or b"") for record in topics["predictions"]]
+    return {
+        each["at"]["offset"]: (each["id"], each["p"]) for each in predictions if not each["repeat"]
+    }
 
 
-def _judge_totals(
-    found: Found, number: int, evaluation: Evaluation, topics: Mapping[str, Sequence[Message]]
+def _check_totals(
+    found: Found, number: int, evaluation: Evaluation, topics: Mapping[str, Sequence[Record]]
 ) -> None:
     """The totals, against a count that shares no code with the evaluator."""
     truth = _truth(topics)
-    judged = [(p, truth[id]) for id, p in _answers(topics).values() if id in truth]
-    right = sum(int(p > 0.5) == y for p, y in judged)
+    labelled = [(p, truth[id]) for id, p in _answers(topics).values() if id in truth]
+    right = sum(int(p > 0.5) == y for p, y in labelled)
     totals = [board.summary().total for board in evaluation.boards.values()]
     counted = sum(total.count for total in totals)
     correct = round(sum(total.count * (total.forecast.accuracy or 0.0) for total in totals))
-    if (counted, correct) != (len(judged), right):
-        found.twice += max(0, counted - len(judged))
+    if (counted, correct) != (len(labelled), right):
+        found.twice += max(0, counted - len(labelled))
         found.remarks.append(
             f"partition {number}: {counted} counted, {correct} right; "
-            f"offline {len(judged)} and {right}"
+            f"offline {len(labelled)} and {right}"
         )
 
 
-def _judge_scores(
-    found: Found, number: int, topics: Mapping[str, Sequence[Message]], forgotten: set[int]
+def _check_scores(
+    found: Found, number: int, topics: Mapping[str, Sequence[Record]], forgotten: set[int]
 ) -> None:
     """A score for every pair; copies are equal; the one of the newest label is true.
 
@@ -135,8 +134,8 @@ def _judge_scores(
     """
     truth, answers = _truth(topics), _answers(topics)
     texts: dict[int, list[bytes]] = defaultdict(list)
-    for message in topics["scores"]:
-        value = _bytes(message.value()) or b""
+    for record in topics["scores"]:
+        value = record.value or b""
         texts[orjson.loads(value)["at"]["offset"]].append(value)
     for offset in answers.keys() - texts.keys():
         if answers[offset][0] in truth:

@@ -9,8 +9,8 @@ import pytest
 
 from tests.faults.conftest import Trials
 from tests.faults.load import Flow
+from tests.faults.stored_snapshots import StoredSnapshots
 from tests.faults.trial import Plan, kill_at
-from tests.faults.vault import Vault
 
 EVALUATOR = "evaluator"
 
@@ -23,7 +23,7 @@ def test_an_evaluator_is_killed_in_steady_flow(trials: Trials, store: str) -> No
         for _ in range(kills):
             trial.moment()
             trial.kill(trial.anyone(EVALUATOR))
-            trial.crew.start(EVALUATOR)
+            trial.processes.start(EVALUATOR)
             trial.await_whole(EVALUATOR)
     assert trial.faults == kills
 
@@ -36,7 +36,7 @@ def test_an_evaluator_is_killed_while_it_keeps_its_state(trials: Trials, store: 
     with trials.open(plan) as trial:
         trial.kill(trial.anyone(EVALUATOR))
         kill_at(trial, EVALUATOR, points)
-        trial.crew.start(EVALUATOR)
+        trial.processes.start(EVALUATOR)
     assert trial.faults == 1 + len(points)
 
 
@@ -46,10 +46,10 @@ def test_an_evaluator_ends_in_good_order_and_starts_again(trials: Trials) -> Non
     with trials.open(plan) as trial:
         for _ in range(rounds):
             trial.moment()
-            assert trial.crew.end(trial.anyone(EVALUATOR)) == 0
+            assert trial.processes.end(trial.anyone(EVALUATOR)) == 0
             trial.count()
             trial.moment(1, 60)
-            trial.crew.start(EVALUATOR)
+            trial.processes.start(EVALUATOR)
             trial.await_whole(EVALUATOR)
     assert trial.faults == rounds
 
@@ -68,7 +68,7 @@ def test_a_frozen_evaluator_wakes_as_a_zombie(trials: Trials, store: str) -> Non
     with trials.open(plan) as trial:
         for number in range(rounds):
             trial.moment()
-            trial.haunt(EVALUATOR, alone=number % 2 == 1, away=away)
+            trial.freeze_until_replaced(EVALUATOR, alone=number % 2 == 1, away=away)
             trial.moment()
     assert trial.faults == rounds
 
@@ -87,14 +87,14 @@ def test_a_backlog_is_scored_whole_with_little_memory(trials: Trials) -> None:
         trial.kill(trial.anyone(EVALUATOR))
         trial.load.finish()
         trial.await_quiet("worker")
-        trial.crew.start(EVALUATOR)
+        trial.processes.start(EVALUATOR)
         trial.await_quiet(EVALUATOR)
         trial.kill(trial.anyone(EVALUATOR))
-        vault = Vault(trial.stage, EVALUATOR, 0)
-        for manifest in vault.manifests():
-            vault.damage(manifest)
+        stored = StoredSnapshots(trial.stage, EVALUATOR, 0)
+        for manifest in stored.manifests():
+            stored.damage(manifest)
         trial.count()
-        trial.crew.start(EVALUATOR)
+        trial.processes.start(EVALUATOR)
     assert trial.faults == 3
 
 
@@ -104,13 +104,13 @@ def test_evaluators_join_and_leave(trials: Trials) -> None:
     with trials.open(plan) as trial:
         for _ in range(trials.rounds(1, 4)):
             trial.moment()
-            trial.crew.start(EVALUATOR)
-            trial.crew.start(EVALUATOR)
+            trial.processes.start(EVALUATOR)
+            trial.processes.start(EVALUATOR)
             trial.await_whole(EVALUATOR)
             trial.moment()
-            trial.crew.end(trial.anyone(EVALUATOR))
+            trial.processes.end(trial.anyone(EVALUATOR))
             trial.await_whole(EVALUATOR)
             trial.count(3)
             if trials.long:
-                trial.crew.end(trial.anyone(EVALUATOR))
+                trial.processes.end(trial.anyone(EVALUATOR))
                 trial.await_whole(EVALUATOR)

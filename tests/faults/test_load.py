@@ -1,9 +1,9 @@
 """Load: a backlog before the start, reports that stop, a broker that stops, a slow reader.
 
 One run for all tests here, since folding is what takes the time: a backlog lies on the topics when
-the worker starts; its outbox hears nothing for a while; it catches up; then records come live while
-somebody reads predictions slowly and the broker is stopped for some seconds. Each test looks at one
-thing. Figures are printed and never asserted.
+the worker starts; its outbox gets no acknowledgement for a while; it catches up; then records come
+live while a consumer reads predictions slowly and the broker is stopped for some seconds. Each test
+looks at one thing. Figures are printed and never asserted.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import signal
 import threading
 import time
 import uuid
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,16 +22,16 @@ import orjson
 import pytest
 from confluent_kafka import Consumer
 
-from pipeline.agents.learner import QUEUE_MAX
-from pipeline.brokers.local import LocalCluster
-from pipeline.engine.faustapp import BUFFER_RECORDS, POLL_RECORDS
-from pipeline.fold import Fold
-from pipeline.outbox import WAITING_MAX
-from pipeline.reader import bounds, open_reader
+from pipeline.faust_ext.app import BUFFER_BATCHES, POLL_RECORDS
+from pipeline.kafka.reader import Reader
+from pipeline.kafka.writer import WAITING_MAX
+from pipeline.learning.fold import Fold
+from pipeline.runtime.partition import Partition
+from pipeline.sandbox.brokers.local import LocalCluster
 from pipeline.settings import WorkerSettings
+from tests.faults.checks import Found, Observed, Refolded, check_worker, refold
 from tests.faults.conftest import FIGURES
 from tests.faults.history import History
-from tests.faults.judgement import Court, Found, Refolded, judge_worker, refold
 from tests.support.stage import Process, Stage
 from tests.support.waiting import wait_until
 
@@ -48,8 +49,8 @@ settled_max = 300
 [learner.copula]
 window = 200
 """
-HANDED_OUT = BUFFER_RECORDS + 2 * POLL_RECORDS
-"""What Faust has already fetched comes even when the valve is closed."""
+HANDED_OUT = (BUFFER_BATCHES + 2) * POLL_RECORDS
+"""What Faust has already fetched comes even when the topic is paused."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,10 @@ class Size:
 
 @dataclass
 class Seen:
-    """The largest of each figure that `/status` ever showed, and what `/readyz` said."""
+    """The largest of each figure that `/status` ever showed, and the reasons of `/readyz`."""
 
     waiting: int = 0
-    held: int = 0
+    merging: int = 0
     outbox: int = 0
     rss_mb: int = 0
     red: list[str] = field(default_factory=list)
@@ -74,7 +75,7 @@ class Seen:
         status = worker.status()
         for about in status["partitions"].values():
             self.waiting = max(self.waiting, about["waiting"])
-            self.held = max(self.held, about["held_for_merge"])
+            self.merging = max(self.merging, about["held_for_merge"])
         self.outbox = max(self.outbox, status["outbox"]["waiting"])
         self.rss_mb = max(self.rss_mb, _rss_mb(worker.child.pid))
         self.red += status["unready"]
@@ -201,7 +202,7 @@ def size(request: pytest.FixtureRequest) -> Size:
 
 @pytest.fixture(scope="module")
 def run(cluster: LocalCluster, size: Size, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """The whole run, judged."""
+    """The whole run, checked."""
     settings = {"snapshots.every_records": 3_000, "worker.merge_wait_ms": 60_000}
     folder = tmp_path_factory.mktemp("load")
     prefix = f"load-{uuid.uuid4().hex[:8]}-"
@@ -209,7 +210,7 @@ def run(cluster: LocalCluster, size: Size, tmp_path_factory: pytest.TempPathFact
     sender, rates = Sender(stage), {}
     sender.backlog(size.backlog)
     blocked, catching_up, live = Seen(), Seen(), Seen()
-    entry = ["tests.support.held", "report", "1", str(folder)]
+    entry = ["tests.support.pause_points", "report", "1", str(folder)]
     with stage.worker(entry=entry) as worker:
         worker.await_ready(PARTITIONS)
         wait_until(
@@ -244,29 +245,28 @@ def run(cluster: LocalCluster, size: Size, tmp_path_factory: pytest.TempPathFact
 
         began = time.monotonic()
         sender.live(worker, live, size.pairs, stop_the_broker)
-        consumer = open_reader(stage.broker.config)
-        wait_until(
-            lambda: _settled(stage, consumer, live.look(worker)), "quiet", LIMIT_S, worker.alive
-        )
+        with closing(Reader(stage.broker.config)) as ends:
+            wait_until(
+                lambda: _settled(stage, ends, live.look(worker)), "quiet", LIMIT_S, worker.alive
+            )
         rates["live"] = (size.pairs - size.backlog) / (time.monotonic() - began)
-        consumer.close()
         read_slowly = reader.read
         reader.close()
         worker.child.terminate()
         assert worker.child.wait(60) == 0
-    court = Court.of(stage, History())
-    found, folded = judge_worker(court)
-    journal = court.read("journal")[0]
-    early = refold(court.place(0), journal[: len(journal) // 3], set()).fold
+    observed = Observed.of(stage, History())
+    found, folded = check_worker(observed)
+    journal = observed.read("journal")[0]
+    early = refold(observed.ref(0), journal[: len(journal) // 3], set()).fold
     return Run(stage, size, blocked, catching_up, live, read_slowly, rates, found, folded, early)
 
 
-def _settled(stage: Stage, consumer: Consumer, status: dict[str, Any]) -> bool:
+def _settled(stage: Stage, reader: Reader, status: dict[str, Any]) -> bool:
     """Whether all is folded, and a snapshot has it."""
     for number, about in status["partitions"].items():
-        end = bounds(consumer, stage.topic("journal"), int(number))[1]
+        end = reader.watermarks(stage.topic("journal"), int(number)).high
         for name in ("features", "labels"):
-            last = bounds(consumer, stage.topic(name), int(number))[1] - 1
+            last = reader.watermarks(stage.topic(name), int(number)).high - 1
             if about["marks"].get(stage.topic(name)) != last:
                 return False
         if about["snapshot_offset"] != end:
@@ -275,7 +275,7 @@ def _settled(stage: Stage, consumer: Consumer, status: dict[str, Any]) -> bool:
 
 
 def _state_bytes(fold: Fold) -> int:
-    arrays = [each.arrays.values() for each in fold.snapshot().streams.values()]
+    arrays = [each.arrays.values() for each in fold.snapshot().changed.values()]
     return sum(array.nbytes for each in arrays for array in each)
 
 
@@ -298,13 +298,13 @@ def test_the_state_does_not_grow_once_its_windows_are_full(run: Run) -> None:
 def test_queues_are_bounded_while_nothing_is_acknowledged(run: Run) -> None:
     assert run.blocked.outbox >= WAITING_MAX
     assert run.blocked.outbox <= WAITING_MAX + 2_000
-    assert run.blocked.waiting <= QUEUE_MAX + HANDED_OUT
-    assert run.blocked.held <= 2 * (WorkerSettings().merge_buffer_records + HANDED_OUT)
+    assert run.blocked.waiting <= Partition.queue_max + HANDED_OUT
+    assert run.blocked.merging <= 2 * (WorkerSettings().merge_buffer_records + HANDED_OUT)
 
 
 def test_queues_are_bounded_while_a_backlog_is_caught_up(run: Run) -> None:
-    assert run.catching_up.waiting <= QUEUE_MAX + HANDED_OUT
-    assert run.catching_up.held <= 2 * (WorkerSettings().merge_buffer_records + HANDED_OUT)
+    assert run.catching_up.waiting <= Partition.queue_max + HANDED_OUT
+    assert run.catching_up.merging <= 2 * (WorkerSettings().merge_buffer_records + HANDED_OUT)
     assert run.catching_up.outbox <= WAITING_MAX + 2_000
 
 
@@ -313,8 +313,8 @@ def test_a_backlog_is_merged_in_the_order_of_its_timestamps(run: Run) -> None:
     backlog = START_MS + 2 * run.size.backlog
     for number in range(PARTITIONS):
         times = []
-        for message in Court.of(run.stage, History()).read("journal")[number]:
-            headers: Any = dict(message.headers() or [])
+        for record in Observed.of(run.stage, History()).read("journal")[number]:
+            headers: Any = dict(record.headers)
             if headers["dtgol-kind"] == b"copy":
                 times.append(int(headers["dtgol-timestamp-ms"]))
         old = [each for each in times if each <= backlog]
@@ -342,8 +342,8 @@ def test_the_figures(run: Run, request: pytest.FixtureRequest) -> None:
         f"{_state_bytes(run.folded[0].fold)} at the end",
         f"worker RSS, MB: {run.blocked.rss_mb} with a full outbox, "
         f"{run.catching_up.rss_mb} catching up, {run.live.rss_mb} live",
-        f"most records waiting: learner {run.catching_up.waiting}, merge {run.catching_up.held}, "
-        f"outbox {run.blocked.outbox}",
+        f"most records waiting: learner {run.catching_up.waiting}, "
+        f"merge {run.catching_up.merging}, outbox {run.blocked.outbox}",
         f"labels that came before their features: {counts['labels/early']}; "
         f"read slowly: {run.read_slowly} predictions",
     ]

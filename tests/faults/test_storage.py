@@ -1,6 +1,6 @@
-"""Where state is kept: full, damaged, trimmed, compacted. Nothing is lost unless it is said.
+"""Where state is stored: full, damaged, trimmed, compacted. Nothing is lost without a word.
 
-A gap that was accepted is part of the judgement: see tests/faults/history.py.
+A gap that was accepted is taken into account: see tests/faults/history.py.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
     ResourceType,
 )
 
-from pipeline.brokers import LocalCluster
+from pipeline.errors import REFUSED
+from pipeline.sandbox.brokers import LocalCluster
 from tests.faults.conftest import Trials
-from tests.faults.crew import Member
+from tests.faults.processes import Member
+from tests.faults.stored_snapshots import StoredSnapshots, offset_of
 from tests.faults.trial import Plan, Trial
-from tests.faults.vault import Vault, offset_of
 from tests.support.volume import Volume, small_volume
 from tests.support.waiting import wait_until
 
 NO_ROOM = "No space left on device"
-REFUSED = 2
 END_S = 90
 ROLES = ("worker", "evaluator")
 RARELY: dict[str, object] = {"snapshots.every_records": 1_000_000, "snapshots.every_ms": 3_600_000}
@@ -39,7 +39,7 @@ def plan(fault: str, **more: object) -> Plan:
 
 def replace(trial: Trial, role: str = "worker", *more: str) -> Member:
     """Another process after one that is gone, at work."""
-    member = trial.crew.start(role, *more)
+    member = trial.processes.start(role, *more)
     trial.await_whole(role)
     return member
 
@@ -70,15 +70,15 @@ def test_the_snapshot_directory_is_full(trials: Trials, volume: Volume) -> None:
             for role in ROLES:
                 await_red(trial, volume, role)
             trial.count()
-            kept = newest(trial)
+            stored = newest(trial)
             await_answer(trial)
             trial.kill(trial.anyone())
-            trial.crew.start("worker")  # restores, and answers, though it cannot be ready
+            trial.processes.start("worker")  # restores, and answers, though it cannot be ready
             await_red(trial, volume, "worker")
             await_answer(trial)
-            assert newest(trial) == kept, "a snapshot on a full volume"
-            assert trial.committed("worker", "journal") == kept
-            volume.make_room()
+            assert newest(trial) == stored, "a snapshot on a full volume"
+            assert trial.committed("worker", "journal") == stored
+            volume.free_space()
             for role in ROLES:
                 await_green(trial, role)
 
@@ -87,25 +87,25 @@ def newest(trial: Trial) -> dict[int, int]:
     """The offset of the newest snapshot of every partition of the worker; 0 for none."""
     found = {}
     for number in range(trial.stage.partitions):
-        names = Vault(trial.stage, "worker", number).manifests()
+        names = StoredSnapshots(trial.stage, "worker", number).manifests()
         found[number] = offset_of(names[0]) if names else 0
     return found
 
 
 def await_red(trial: Trial, volume: Volume, role: str) -> None:
-    """Until every partition's last snapshot has failed, and `/readyz` says so and why."""
+    """Until every partition's last snapshot has failed, and `/readyz` gives the reason."""
 
     def red() -> bool:
         volume.fill()
-        (member,) = trial.crew.of(role)
-        code, said = member.process.get("/readyz")
-        return code == 503 and said.count(NO_ROOM) == trial.stage.partitions
+        (member,) = trial.processes.of(role)
+        code, body = member.process.get("/readyz")
+        return code == 503 and body.count(NO_ROOM) == trial.stage.partitions
 
     wait_until(red, f"/readyz of the {role} to be red", 90)
 
 
 def await_green(trial: Trial, role: str) -> None:
-    (member,) = trial.crew.of(role)
+    (member,) = trial.processes.of(role)
     wait_until(lambda: member.process.get("/readyz")[0] == 200, f"the {role} to be ready", 90)
 
 
@@ -125,8 +125,14 @@ def test_snapshots_are_damaged(trials: Trials, store: str) -> None:
 def stop_all(trial: Trial) -> None:
     """Everybody gone, by force, once there are two snapshots of each partition."""
     trial.moment()
-    vaults = [Vault(trial.stage, role, n) for role in ROLES for n in range(trial.stage.partitions)]
-    wait_until(lambda: all(len(v.manifests()) > 1 for v in vaults), "two snapshots of everything")
+    stored = [
+        StoredSnapshots(trial.stage, role, n)
+        for role in ROLES
+        for n in range(trial.stage.partitions)
+    ]
+    wait_until(
+        lambda: all(len(each.manifests()) > 1 for each in stored), "two snapshots of everything"
+    )
     for role in ROLES:
         trial.kill(trial.anyone(role))
 
@@ -136,7 +142,7 @@ def damage_the_newest(trial: Trial) -> None:
     stop_all(trial)
     before = {}
     for role in ROLES:
-        by_manifest, by_blob = (Vault(trial.stage, role, number) for number in range(2))
+        by_manifest, by_blob = (StoredSnapshots(trial.stage, role, number) for number in range(2))
         names = {each.partition: each.manifests() for each in (by_manifest, by_blob)}
         by_manifest.damage(names[0][0])
         by_blob.damage(trial.chance.choice(by_blob.blobs(names[1][0])), cut=True)
@@ -155,9 +161,9 @@ def damage_all(trial: Trial) -> None:
     stop_all(trial)
     for role in ROLES:
         for number in range(trial.stage.partitions):
-            vault = Vault(trial.stage, role, number)
-            for name in vault.manifests():
-                vault.damage(name, cut=trial.chance.random() < 0.5)
+            stored = StoredSnapshots(trial.stage, role, number)
+            for name in stored.manifests():
+                stored.damage(name, cut=trial.chance.random() < 0.5)
         trial.count()
     committed = trial.committed("worker", "journal")
     for role in ROLES:
@@ -179,15 +185,15 @@ def test_topics_are_trimmed_below_what_is_kept(trials: Trials) -> None:
             trial.moment()
             for role in ROLES:
                 trial.kill(trial.anyone(role))
-            held = trial.crew.start("worker", at="commit")
-            held.await_reached()
-            trial.kill(held)
-            kept, told = newest(trial), trial.committed("worker", "journal")
-            assert any(kept[number] > (told[number] or 0) for number in kept)
-            trial.history.trim(trial.stage, "journal", kept)
+            paused = trial.processes.start("worker", at="commit")
+            paused.await_reached()
+            trial.kill(paused)
+            stored, committed = newest(trial), trial.committed("worker", "journal")
+            assert any(stored[number] > (committed[number] or 0) for number in stored)
+            trial.history.trim(trial.stage, "journal", stored)
             for role, name in (("worker", "features"), ("evaluator", "predictions")):
-                told = trial.committed(role, name)
-                trial.history.trim(trial.stage, name, {n: told[n] or 0 for n in told})
+                committed = trial.committed(role, name)
+                trial.history.trim(trial.stage, name, {n: committed[n] or 0 for n in committed})
             trial.count()
             for role in ROLES:
                 replace(trial, role)
@@ -196,25 +202,29 @@ def test_topics_are_trimmed_below_what_is_kept(trials: Trials) -> None:
 def test_the_journal_is_trimmed_above_the_snapshot(trials: Trials) -> None:
     with trials.open(plan("journal trimmed above the snapshot", settings=RARELY)) as trial:
         trial.moment()
-        assert trial.crew.end(trial.anyone()) == 0
+        assert trial.processes.end(trial.anyone()) == 0
         replace(trial)
-        await_answer(trial)
+        stored, journal = newest(trial), trial.stage.topic("journal")
+        wait_until(lambda: above(trial, stored), "journal records above every snapshot")
         trial.kill(trial.anyone())
-        kept, journal = newest(trial), trial.stage.topic("journal")
+        assert newest(trial) == stored
         ends = high_ends(trial, "journal")
         trial.history.trim(trial.stage, "journal", ends)
-        said = refused(trial, "worker")
-        assert f"{journal} begins at {ends[0]} and the snapshot is at {kept[0]}" in said or (
-            f"{journal} begins at {ends[1]} and the snapshot is at {kept[1]}" in said
-        )
-        assert "--accept-gap" in said
-        trial.history.jumps = {n: range(kept[n], ends[n]) for n in kept}
+        log = refused(trial, "worker")
+        # Of a partition that had folded nothing when the worker ended there is no snapshot.
+        at = {
+            n: f"the snapshot is at {stored[n]}" if stored[n] else "there is no snapshot"
+            for n in stored
+        }
+        assert any(f"{journal} begins at {ends[n]} and {at[n]}: records between" in log for n in at)
+        assert "--accept-gap" in log
+        trial.history.jumps = {n: range(stored[n], ends[n]) for n in stored}
         log = replace(trial, "worker", "--accept-gap").process.log_path.read_text()
         for number, gap in trial.history.jumps.items():
             skipped = f"skipped {gap.start} to {gap.stop - 1}, accepted"
             assert f"partition {number} of {journal}: {skipped}" in log
         await_answer(trial)
-        assert trial.crew.end(trial.anyone()) == 0
+        assert trial.processes.end(trial.anyone()) == 0
         # The gap is behind the snapshot now: nobody has to be asked again.
         replace(trial, "worker", "--set=snapshots.every_ms=1000")
 
@@ -226,14 +236,16 @@ def test_features_are_trimmed_before_they_were_read(trials: Trials) -> None:
         trial.kill(trial.anyone())
         trial.moment()
         gone = trim_unread(trial, "worker", "features")
-        said = refused(trial, "worker")
-        assert any(f"partition {n}: {sentence(gap)}" in said for n, gap in gone.items())
-        assert "--accept-gap" in said
+        log = refused(trial, "worker")
+        assert any(f"partition {n}: {sentence(gap)}" in log for n, gap in gone.items())
+        assert "--accept-gap" in log
         log = replace(trial, "worker", "--accept-gap").process.log_path.read_text()
         for number, gap in gone.items():
             assert f"accepted: {trial.stage.topic('features')} partition {number}: " in log
             assert sentence(gap) in log
         await_answer(trial)
+        # Until then the gap is in front of what is committed, and must be accepted again.
+        wait_until(lambda: is_behind(trial, gone), "commits behind the gap of every partition")
         trial.kill(trial.anyone())
         replace(trial)
 
@@ -245,19 +257,24 @@ def test_predictions_are_trimmed_before_they_were_scored(trials: Trials) -> None
         trial.kill(trial.anyone("evaluator"))
         await_answer(trial)
         gone = trim_unread(trial, "evaluator", "predictions")
-        said = refused(trial, "evaluator")
-        assert any(f"partition {n}: {sentence(gap)}" in said for n, gap in gone.items())
+        log = refused(trial, "evaluator")
+        assert any(f"partition {n}: {sentence(gap)}" in log for n, gap in gone.items())
         log = replace(trial, "evaluator", "--accept-gap").process.log_path.read_text()
         assert all(sentence(gap) in log for gap in gone.values())
         trial.moment()
 
 
+def above(trial: Trial, stored: dict[int, int]) -> bool:
+    """Whether every partition of the journal has records that no snapshot holds."""
+    ends = high_ends(trial, "journal")
+    return all(ends[number] > stored[number] for number in stored)
+
+
 def high_ends(trial: Trial, name: str) -> dict[int, int]:
     """One past the last record of every partition."""
     ends = dict.fromkeys(range(trial.stage.partitions), 0)
-    for message in trial.stage.read(name):
-        number, offset = message.partition() or 0, message.offset() or 0
-        ends[number] = max(ends[number], offset + 1)
+    for record in trial.stage.read(name):
+        ends[record.partition] = max(ends[record.partition], record.offset + 1)
     return ends
 
 
@@ -268,8 +285,8 @@ def await_commits(trial: Trial, role: str, name: str) -> None:
 
 def trim_unread(trial: Trial, role: str, name: str) -> dict[int, range]:
     """Trim a topic to its end; what its reader had not committed is gone and will be missed."""
-    told, ends = trial.committed(role, name), high_ends(trial, name)
-    gone = {n: range(told[n] or 0, ends[n]) for n in ends}
+    committed, ends = trial.committed(role, name), high_ends(trial, name)
+    gone = {n: range(committed[n] or 0, ends[n]) for n in ends}
     assert all(gone.values()), f"nothing unread: {gone}"
     trial.history.trim(trial.stage, name, ends)
     trial.history.unread |= {(name, number): gap for number, gap in gone.items()}
@@ -277,18 +294,24 @@ def trim_unread(trial: Trial, role: str, name: str) -> dict[int, range]:
     return gone
 
 
+def is_behind(trial: Trial, gone: dict[int, range]) -> bool:
+    """Whether the worker has committed features behind every gap."""
+    committed = trial.committed("worker", "features")
+    return all((committed[number] or 0) > gap.stop for number, gap in gone.items())
+
+
 def sentence(gap: range) -> str:
     return f"records {gap.start} to {gap.stop - 1} are gone and were never read"
 
 
 def refused(trial: Trial, role: str) -> str:
-    """What a process says that must not start; exit code 2."""
-    member = trial.crew.start(role)
+    """The log of a process that must not start; it ends with exit code 2."""
+    member = trial.processes.start(role)
     code = member.process.child.wait(END_S)
     member.gone = True
-    said = member.process.log_path.read_text()
-    assert code == REFUSED, said
-    return said
+    log = member.process.log_path.read_text()
+    assert code == REFUSED, log
+    return log
 
 
 # --- compacted ----------------------------------------------------------------------------------

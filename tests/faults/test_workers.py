@@ -7,8 +7,8 @@ import shutil
 import pytest
 
 from tests.faults.conftest import Trials
-from tests.faults.crew import Member
 from tests.faults.load import Flow
+from tests.faults.processes import Member
 from tests.faults.trial import Plan, Trial, kill_at
 from tests.support.waiting import wait_until
 
@@ -28,7 +28,7 @@ def test_a_worker_is_killed_in_steady_flow(trials: Trials) -> None:
         for _ in range(kills):
             trial.moment()
             trial.kill(trial.anyone())
-            trial.crew.start("worker")
+            trial.processes.start("worker")
             trial.await_whole()
     assert trial.faults == kills
 
@@ -40,7 +40,7 @@ def test_a_worker_is_killed_while_it_keeps_its_state(trials: Trials, store: str)
     trials.chance.shuffle(points)
     with trials.open(Plan("kill -9 in a snapshot", workers=0, store=store)) as trial:
         kill_at(trial, "worker", points)
-        trial.crew.start()
+        trial.processes.start()
     assert trial.faults == len(points)
     assert len(points) >= KILLS["snapshot"] / 2
     assert not list(trial.stage.folder.rglob("*.unfinished")), "half an object was left behind"
@@ -57,10 +57,10 @@ def test_a_worker_is_killed_while_it_restores(trials: Trials) -> None:
             trial.kill(trial.anyone())
             if point == "replay":
                 _lose_snapshots(trial)
-            held = trial.crew.start(at=point, times=times)
-            held.await_reached()
-            trial.kill(held)
-            trial.crew.start()
+            paused = trial.processes.start(at=point, times=times)
+            paused.await_reached()
+            trial.kill(paused)
+            trial.processes.start()
             trial.await_whole()
     assert trial.faults == 2 * restores
 
@@ -97,10 +97,10 @@ def test_a_worker_and_its_successor_are_killed_at_once(trials: Trials) -> None:
         for _ in range(pairs):
             trial.moment()
             trial.kill(trial.anyone())
-            successor = trial.crew.start()
+            successor = trial.processes.start()
             trial.moment(60, 360)
             trial.kill(successor)
-            trial.crew.start()
+            trial.processes.start()
             trial.await_whole()
     assert trial.faults == 2 * pairs
 
@@ -111,10 +111,10 @@ def test_a_worker_ends_in_good_order_and_starts_again(trials: Trials, store: str
     with trials.open(Plan("SIGTERM and restart", store=store)) as trial:
         for _ in range(rounds):
             trial.moment()
-            assert trial.crew.end(trial.anyone()) == 0
+            assert trial.processes.end(trial.anyone()) == 0
             trial.count()
             trial.moment(1, 60)
-            trial.crew.start()
+            trial.processes.start()
             trial.await_whole()
     assert trial.faults == rounds
 
@@ -131,7 +131,7 @@ def test_a_frozen_worker_wakes_as_a_zombie(trials: Trials, store: str) -> None:
     with trials.open(Plan("SIGSTOP, expelled, SIGCONT", store=store, flow=flow)) as trial:
         for number in range(rounds):
             trial.moment()
-            trial.haunt(alone=number % 2 == 1, away=away)
+            trial.freeze_until_replaced(alone=number % 2 == 1, away=away)
     assert trial.faults == rounds
 
 
@@ -140,33 +140,33 @@ def test_a_worker_is_frozen_in_a_snapshot_and_wakes_as_a_zombie(trials: Trials) 
     points = ["manifest", "commit"] * trials.rounds(1, 4)
     with trials.open(Plan("SIGSTOP in a snapshot, SIGCONT", workers=1)) as trial:
         for point in points:
-            held = trial.crew.start(at=point, times=trial.chance.randint(4, 9))
-            held.await_reached()
-            trial.crew.freeze(held)
-            held.release()
+            paused = trial.processes.start(at=point, times=trial.chance.randint(4, 9))
+            paused.await_reached()
+            trial.processes.freeze(paused)
+            paused.release()
             trial.count()
             trial.await_whole()
             trial.moment(60, 240)
-            trial.crew.thaw(held)
+            trial.processes.thaw(paused)
             trial.await_whole()
-            assert trial.crew.end(held) == 0
+            assert trial.processes.end(paused) == 0
     assert trial.faults == len(points)
 
 
 def test_workers_join_and_leave(trials: Trials) -> None:
-    """One, three, two; whoever leaves is told to."""
+    """One, three, two; every one that leaves ends in good order."""
     with trials.open(Plan("1 to 3 to 2 workers", workers=1)) as trial:
         for _ in range(trials.rounds(1, 4)):
             trial.moment()
-            trial.crew.start()
-            trial.crew.start()
+            trial.processes.start()
+            trial.processes.start()
             trial.await_whole()
             trial.moment()
-            assert trial.crew.end(trial.anyone()) == 0
+            assert trial.processes.end(trial.anyone()) == 0
             trial.await_whole()
             trial.count(3)
             if trials.long:
-                assert trial.crew.end(trial.anyone()) == 0
+                assert trial.processes.end(trial.anyone()) == 0
                 trial.await_whole()
 
 
@@ -176,25 +176,25 @@ def test_the_group_rebalances_in_the_middle_of_a_restore(trials: Trials, stays: 
     with trials.open(Plan("rebalance in a restore", workers=1, store="directory")) as trial:
         trial.moment()
         _await_commits(trial)
-        trial.crew.kill(trial.anyone())
+        trial.processes.kill(trial.anyone())
         _lose_snapshots(trial)
-        held = trial.crew.start(at="replay", times=trial.chance.randint(5, 50))
-        held.await_reached()
-        joined = trial.crew.start()
+        paused = trial.processes.start(at="replay", times=trial.chance.randint(5, 50))
+        paused.await_reached()
+        joined = trial.processes.start()
         wait_until(
             lambda: joined.partitions, "the other to have a share", 120, lambda: joined.alive
         )
         trial.count()
         if not stays:
-            _hand_over(trial, held, joined)
-        held.release()
+            _hand_over(trial, paused, joined)
+        paused.release()
         trial.await_whole()
     assert trial.faults == 1
 
 
-def _hand_over(trial: Trial, held: Member, joined: Member) -> None:
+def _hand_over(trial: Trial, paused: Member, joined: Member) -> None:
     """Freeze the one that restores until the other has everything, also what was being restored."""
-    trial.crew.freeze(held)
+    trial.processes.freeze(paused)
     everything = range(trial.stage.partitions)
     wait_until(lambda: set(joined.partitions) == set(everything), "all to move", 120)
-    trial.crew.thaw(held)
+    trial.processes.thaw(paused)

@@ -8,21 +8,21 @@ its block while the load goes on; everything else is the harness's:
             for _ in range(4):
                 trial.moment()                           # some records later, drawn from the seed
                 trial.kill(trial.anyone())               # a real SIGKILL, counted
-                trial.crew.start("worker")               # somebody takes its place
-                trial.await_whole()                      # if the next fault wants a whole crew
+                trial.processes.start("worker")          # another takes its place
+                trial.await_whole()                      # if the next fault wants all at work
 
-Leaving the block ends the load, waits for quiet, ends the processes, judges, and adds a row to the
-table per judged role; `Row.check` asserts the zeros. Chance comes from `trial.chance` and from
-nothing else. A fault that is no kill calls `trial.count()`; a fault after which predictions are
-awaited (an outage) calls `trial.hit(partitions)` when it is over, for the seconds in the table.
+Leaving the block ends the load, waits for quiet, ends the processes, checks everything, and adds a
+row to the table for each role; `Row.check` asserts the zeros. Chance comes from `trial.chance` and
+from nothing else. A fault that is no kill calls `trial.count()`; a fault after which predictions
+are awaited (an outage) calls `trial.hit(partitions)` when it is over, for the seconds in the table.
 
 - Other brokers: `trials.open(plan, broker=…)`; other settings: `Plan(settings={"section.key": …})`.
-- An evaluator takes part, and is judged, with `Plan(evaluators=1)`.
+- An evaluator takes part, and is checked, with `Plan(evaluators=1)`.
 - A process that ends by itself with exit code 1 is started again in the waits (`tend`), as a
   supervisor would; every such end is shown in the test's output. Any other code fails the trial.
-- A worker that stands still at an exact point: `trial.crew.start("worker", at="manifest")`, then
-  `member.await_reached()`; see tests/support/held.py.
-- To judge more: `with trials.open(plan) as trial`, then `trial.folded` and `trial.rows` after it.
+- A worker that pauses at an exact point: `trial.processes.start("worker", at="manifest")`, then
+  `member.await_reached()`; see tests/support/pause_points.py.
+- To check more: `with trials.open(plan) as trial`, then `trial.folded` and `trial.rows` after it.
 
 The seed decides what is sent, who is hit and after how many records; the machine decides the rest,
 so a replayed seed (`--fault-seed`) hits the same way, not at the same microsecond.
@@ -35,22 +35,20 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from confluent_kafka import Consumer
-
-from pipeline.cluster import offsets_of_group
-from pipeline.engine.faustapp import FAILED
-from pipeline.reader import bounds, open_reader
-from tests.faults.crew import REACH_S, Crew, Member
+from pipeline.errors import FAILED
+from pipeline.kafka.reader import Reader, committed_offsets
+from tests.faults.checks import Found, Observed, Refolded, append_times, check_worker
 from tests.faults.history import History
-from tests.faults.judgement import Court, Found, Refolded, append_times, judge_worker
 from tests.faults.load import Flow, Load
+from tests.faults.processes import REACH_S, Member, Processes
 from tests.faults.rows import Row
-from tests.faults.scoring import judge_evaluator
-from tests.faults.vault import Vault, offset_of
+from tests.faults.scoring import check_evaluator
+from tests.faults.stored_snapshots import StoredSnapshots, offset_of
 from tests.support.stage import Stage
 from tests.support.waiting import wait_until
 
@@ -75,7 +73,7 @@ class Plan:
 
     @property
     def roles(self) -> list[str]:
-        """Whose work is judged."""
+        """Whose work is checked."""
         return ["worker", "evaluator"] if self.evaluators else ["worker"]
 
 
@@ -87,7 +85,7 @@ class Trial:
         self.plan = plan
         self.seed = seed
         self.chance = random.Random(seed)
-        self.crew = Crew(stage)
+        self.processes = Processes(stage)
         self.load = Load(stage, plan.flow, seed)
         self.faults = 0
         self.hits: dict[str, list[tuple[float, set[int]]]] = {role: [] for role in plan.roles}
@@ -95,34 +93,34 @@ class Trial:
         self.history = History()
         self.folded: dict[int, Refolded] = {}
         self.snapshots_lost = False
-        """Whether the trial itself took them away: then not all that is committed is kept."""
+        """Whether the trial itself took them away: then not all that is committed is stored."""
 
     def __enter__(self) -> Trial:
-        self.crew.__enter__()
+        self.processes.__enter__()
         try:
             counts = {"worker": self.plan.workers, "evaluator": self.plan.evaluators}
             for role, count in counts.items():
                 for _ in range(count):
-                    self.crew.start(role)
+                    self.processes.start(role)
             for role, count in counts.items():
                 if count:
                     self.await_whole(role)
             self.load.start()
         except BaseException:
-            self.crew.__exit__(*sys.exc_info())
+            self.processes.__exit__(*sys.exc_info())
             raise
         return self
 
     def __exit__(self, kind: Any, failure: Any, trace: Any) -> None:
         if kind is not None:
-            self.crew.__exit__(kind, failure, trace)
+            self.processes.__exit__(kind, failure, trace)
             return
         try:
             self._finish()
         except BaseException:
-            self.crew.__exit__(*sys.exc_info())
+            self.processes.__exit__(*sys.exc_info())
             raise
-        self.crew.__exit__(None, None, None)
+        self.processes.__exit__(None, None, None)
 
     # --- what a fault may do ---------------------------------------------------------------------
 
@@ -132,24 +130,25 @@ class Trial:
 
     def anyone(self, role: str = "worker") -> Member:
         """One of those that run."""
-        return self.chance.choice([m for m in self.crew.of(role) if not m.frozen])
+        return self.chance.choice([m for m in self.processes.of(role) if not m.frozen])
 
     def kill(self, member: Member) -> None:
-        """`kill -9`, counted, with the time until its partitions speak again."""
+        """`kill -9`, counted, with the time until its partitions answer again."""
         owned = set(member.partitions) or set(range(self.stage.partitions))
-        when = self.crew.kill(member)
+        when = self.processes.kill(member)
         self.count()
         self.hits[member.role].append((when, owned))
         if member.role == "worker" and not self.snapshots_lost:
-            self._see_what_is_kept(self.chance.choice(sorted(owned)))
+            self._check_committed_is_stored(self.chance.choice(sorted(owned)))
 
-    def _see_what_is_kept(self, partition: int) -> None:
-        """Never committed before it is kept; looked at in this order, whoever goes on meanwhile."""
-        told = self.committed("worker", "journal")[partition] or 0
-        kept = map(offset_of, Vault(self.stage, "worker", partition).manifests())
-        assert told <= max(kept, default=0), f"partition {partition}: {told} has no snapshot"
+    def _check_committed_is_stored(self, partition: int) -> None:
+        """Nothing is committed before it is stored; read in this order, since others may go on."""
+        committed = self.committed("worker", "journal")[partition] or 0
+        stored = map(offset_of, StoredSnapshots(self.stage, "worker", partition).manifests())
+        what = f"partition {partition}: {committed} is committed and has no snapshot"
+        assert committed <= max(stored, default=0), what
 
-    def haunt(
+    def freeze_until_replaced(
         self, role: str = "worker", alone: bool = False, away: tuple[int, int] = (60, 240)
     ) -> None:
         """Freeze one until another owns what it had, and wake it then: a zombie.
@@ -158,19 +157,19 @@ class Trial:
         notice that others were at work meanwhile. `away`: how many records are sent until then.
         """
         zombie = self.anyone(role)
-        self.crew.freeze(zombie)
+        self.processes.freeze(zombie)
         self.count()
         self.await_whole(role)
         self.moment(*away)
         if alone:
-            for other in self.crew.of(role):
+            for other in self.processes.of(role):
                 if other is not zombie:
-                    assert self.crew.end(other) == 0
-        self.crew.thaw(zombie)
+                    assert self.processes.end(other) == 0
+        self.processes.thaw(zombie)
         self.await_whole(role)
         if alone:
             self.moment()
-            self.crew.start(role)
+            self.processes.start(role)
             self.await_whole(role)
 
     def count(self, faults: int = 1) -> None:
@@ -178,60 +177,57 @@ class Trial:
         self.faults += faults
 
     def hit(self, partitions: Iterable[int] | None = None, role: str = "worker") -> None:
-        """From now on the next output of these partitions (all, if not said) is waited for."""
+        """From now on the next output of these partitions (default: all) is waited for."""
         everywhere = range(self.stage.partitions)
         self.hits[role].append((time.time(), set(everywhere if partitions is None else partitions)))
 
     def await_whole(self, role: str = "worker", limit_s: float = 120) -> None:
-        """Until every partition has one owner and all are ready; who fell over is started again."""
+        """Until every partition has one owner and all are ready; what crashed is started again."""
 
         def whole() -> bool:
             self.tend()
-            return self.crew.is_whole(role)
+            return self.processes.is_whole(role)
 
         wait_until(whole, f"every partition to have one {role}, all ready", limit_s)
 
     def tend(self) -> None:
         """Start again who ended by itself and asks for it, as a supervisor would."""
-        for member in list(self.crew.dead()):
+        for member in list(self.processes.dead()):
             code = member.process.child.returncode
             name = member.process.log_path.name
             last = member.process.log_path.read_text(errors="replace")[-1500:]
             sys.stderr.write(f"--- {name} ended by itself with {code}: {last}\n")
             assert code == FAILED, f"{name} ended with {code}: {last}"
             member.gone = True
-            self.crew.start(member.role)
+            self.processes.start(member.role)
 
     # --- the end ---------------------------------------------------------------------------------
 
     def await_quiet(self, *roles: str) -> None:
-        """Until every input is heard, answered, kept and committed, by these roles or by all."""
-        consumer = open_reader(self.stage.broker.config)
-        try:
+        """Until every input is read, answered, stored and committed, by these roles or by all."""
+        with closing(Reader(self.stage.broker.config)) as reader:
             for role in roles or self.plan.roles:
                 self.await_whole(role, QUIET_S)
-                wait_until(partial(self._is_quiet, role, consumer), f"quiet: {role}", QUIET_S)
-        finally:
-            consumer.close()
+                wait_until(partial(self._is_quiet, role, reader), f"quiet: {role}", QUIET_S)
 
-    def _is_quiet(self, role: str, consumer: Consumer) -> bool:
+    def _is_quiet(self, role: str, reader: Reader) -> bool:
         self.tend()
-        owners = self.crew.owners(role)
+        owners = self.processes.owners(role)
         settled: Callable[..., bool] = _worker_settled if role == "worker" else _evaluator_settled
         for number in range(self.stage.partitions):
             ends = {
-                name: bounds(consumer, self.stage.topic(name), number)[1]
+                name: reader.watermarks(self.stage.topic(name), number).high
                 for name in ("features", "labels", "journal", "predictions")
             }
             if not any(settled(about, ends, self.stage) for _, about in owners.get(number, [])):
                 return False
-        return role == "evaluator" or self._is_committed(consumer)
+        return role == "evaluator" or self._is_committed(reader)
 
-    def _is_committed(self, consumer: Consumer) -> bool:
+    def _is_committed(self, reader: Reader) -> bool:
         """Source offsets are committed until it is done; others once, with their snapshot."""
         for name in SOURCES:
             for number, offset in self.committed("worker", name).items():
-                if (offset or 0) != bounds(consumer, self.stage.topic(name), number)[1]:
+                if (offset or 0) != reader.watermarks(self.stage.topic(name), number).high:
                     return False
         return True
 
@@ -239,27 +235,27 @@ class Trial:
         """What the group of a role has committed of a topic."""
         group = f"{self.stage.prefix}dtgol-{role}"
         numbers = range(self.stage.partitions)
-        return offsets_of_group(self.stage.broker.config, group, self.stage.topic(name), numbers)
+        return committed_offsets(self.stage.broker.config, group, self.stage.topic(name), numbers)
 
     def _finish(self) -> None:
         self.load.finish()
         self.await_quiet()
         counts = {
             number: [about["counts"] for _, about in each]
-            for number, each in self.crew.owners("worker").items()
+            for number, each in self.processes.owners("worker").items()
         }
-        for name, code in self.crew.end_all().items():
+        for name, code in self.processes.end_all().items():
             assert code == 0, f"{name} did not end in good order: {code}"
-        court = Court.of(self.stage, self.history)
-        found, self.folded = judge_worker(court)
-        for number, told in counts.items():
+        observed = Observed.of(self.stage, self.history)
+        found, self.folded = check_worker(observed)
+        for number, reported in counts.items():
             # The plus leaves zeros out: a restored counter has none.
-            if +self.folded[number].fold.counts not in [+Counter(each) for each in told]:
-                found.differs(f"partition {number}: the worker counted otherwise")
-        self._add("worker", found, append_times(court.read("predictions")))
+            if +self.folded[number].fold.counts not in [+Counter(each) for each in reported]:
+                found.differs(f"partition {number}: the worker has counted otherwise")
+        self._add("worker", found, append_times(observed.read("predictions")))
         if "evaluator" in self.plan.roles:
-            scored = judge_evaluator(court)
-            self._add("evaluator", scored, append_times(court.read("scores")))
+            scored = check_evaluator(observed)
+            self._add("evaluator", scored, append_times(observed.read("scores")))
 
     def _add(self, role: str, found: Found, appended: Mapping[int, list[float]]) -> None:
         self.rows.append(
@@ -288,7 +284,7 @@ def kill_at(trial: Trial, role: str, points: Sequence[str]) -> None:
     while left or under_way:
         while left and len(under_way) < 2:
             times = trial.chance.randint(2, 6)
-            under_way.append(trial.crew.start(role, at=left.pop(), times=times))
+            under_way.append(trial.processes.start(role, at=left.pop(), times=times))
         reached = wait_until(
             lambda: [member for member in under_way if member.reached()],
             "a point to be reached",
@@ -319,5 +315,5 @@ def _worker_settled(about: Mapping[str, Any], ends: Mapping[str, int], stage: St
 def _evaluator_settled(about: Mapping[str, Any], ends: Mapping[str, int], _: Stage) -> bool:
     read = about.get("next_offsets", {})
     wanted = {name: ends[name] for name in EVALUATED}
-    kept = int(about["snapshot"].split(".")[1]) if about["snapshot"] else 0
-    return bool(read == wanted and kept == sum(wanted.values()))
+    stored = offset_of(about["snapshot"]) if about["snapshot"] else 0
+    return bool(read == wanted and stored == sum(wanted.values()))

@@ -14,6 +14,8 @@ from math import inf, nan
 from random import Random
 from typing import Any
 
+from dtgol_core.state import VERSION
+
 HEAD = struct.Struct("<8sI32sQ")
 MAGIC = b"DTGOLSNP"
 VALUES: tuple[Any, ...] = (
@@ -127,7 +129,7 @@ def _blob(data: bytes, chance: Random, blind: Change) -> bytes:
     return sealed(header, arrays)
 
 
-def sealed(header: bytes, arrays: bytes = b"", version: int = 1) -> bytes:
+def sealed(header: bytes, arrays: bytes = b"", version: int = VERSION) -> bytes:
     """A blob with the right magic and the right checksum, whatever is in it."""
     body = header + arrays
     return HEAD.pack(MAGIC, version, hashlib.sha256(body).digest(), len(header)) + body

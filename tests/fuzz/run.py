@@ -1,9 +1,9 @@
-"""One target for a bounded time: ``python -m tests.fuzz.run TARGET --seconds 10 --seed 1``.
+"""Targets, each for a bounded time: ``python -m tests.fuzz.run TARGET... --seconds 10 --seed 1``.
 
-With atheris (extra `fuzz`; Linux) the search is guided by coverage: libFuzzer keeps what reaches
-new code. Without it, changed seeds alone. An input that takes longer than a few seconds is a hang
-and one that wants gigabytes is a bomb; both are finds. Exit code 0: nothing found. A find is
-written to ``--finds`` and its trace to stderr.
+With atheris (extra `fuzz`; Linux) the search of one target is guided by coverage: libFuzzer keeps
+what reaches new code. Without it, and for several targets, changed seeds alone. An input that takes
+longer than a few seconds is a hang and one that wants gigabytes is a bomb; both are finds. Exit
+code 0: nothing found. A find is written to ``--finds`` and its trace to stderr.
 """
 
 from __future__ import annotations
@@ -19,26 +19,27 @@ import tempfile
 import time
 import traceback
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 from typing import Any, NoReturn
 
-from pipeline.environment import prepare
+from pipeline.runtime.environment import prepare
 
 HANG_S = 60
 """Wall clock, on a machine that may be busy; nothing here takes more than milliseconds of work."""
 MEMORY_MB = 4096
 INPUT_BYTES_MAX = 65_536
 INSTRUMENTED = ["topics", "pipeline", "dtgol_core"]
-ROOMS = ("copula", "graph", "marginals", "softlabels", "tracks")
-COMPILED = [f"dtgol_core.{room}" for room in ROOMS]
+STAGES = ("copula", "graph", "marginals", "softlabels", "tracks")
+COMPILED = [f"dtgol_core.{stage}" for stage in STAGES]
 """Numba reads byte code and cannot read what the guide writes into it."""
 
 
 def main() -> None:
     """Choose the engine and run it; leaves by exit code."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("target")
+    parser.add_argument("targets", nargs="+", metavar="TARGET[=SECONDS]")
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--finds", type=Path, default=Path(tempfile.gettempdir()))
@@ -47,23 +48,32 @@ def main() -> None:
     prepare()
     logging.disable()
     warnings.simplefilter("ignore")
-    if chosen.plain or importlib.util.find_spec("atheris") is None:
-        _plain(chosen)
+    names = [target.partition("=") for target in chosen.targets]
+    wanted = {name: float(seconds or chosen.seconds) for name, _, seconds in names}
+    if chosen.plain or len(wanted) > 1 or importlib.util.find_spec("atheris") is None:
+        _plain(wanted, chosen)
     else:
-        _guided(chosen)
+        ((target, seconds),) = wanted.items()
+        _guided(target, seconds, chosen)
 
 
-def _plain(chosen: argparse.Namespace) -> None:
-    from pipeline.warmup import warm_kernels
+def _plain(wanted: Mapping[str, float], chosen: argparse.Namespace) -> None:
+    from pipeline.runtime.warmup import warm_up
+
+    warm_up()  # one that is being compiled is no hang
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MB << 20, MEMORY_MB << 20))
+    signal.signal(signal.SIGALRM, _hang)
+    for name, seconds in wanted.items():
+        _search(name, seconds, chosen)
+
+
+def _search(name: str, seconds: float, chosen: argparse.Namespace) -> None:
     from tests.fuzz.mutation import mutated
     from tests.fuzz.seeds import seeds
     from tests.fuzz.targets import TARGETS
 
-    target, chance, pool = TARGETS[chosen.target], Random(chosen.seed), seeds(chosen.target)
-    warm_kernels()  # one that is being compiled is no hang
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MB << 20, MEMORY_MB << 20))
-    signal.signal(signal.SIGALRM, _hang)
-    until, count = time.monotonic() + chosen.seconds, 0
+    target, chance, pool = TARGETS[name], Random(chosen.seed), seeds(name)
+    until, count = time.monotonic() + seconds, 0
     queue = list(pool)
     while time.monotonic() < until:
         data = queue.pop() if queue else chance.choice(pool)
@@ -76,34 +86,34 @@ def _plain(chosen: argparse.Namespace) -> None:
             target(data)
         except BaseException:
             signal.alarm(0)
-            _find(chosen, data)
+            _find(name, data, chosen.finds)
         signal.alarm(0)
-    sys.stdout.write(f"{chosen.target}: {count} inputs, plain, nothing found\n")
+    sys.stdout.write(f"{name}: {count} inputs, plain, nothing found\n")
 
 
 def _hang(*_: object) -> NoReturn:
     raise TimeoutError(f"longer than {HANG_S} s")
 
 
-def _find(chosen: argparse.Namespace, data: bytes) -> NoReturn:
-    path = chosen.finds / f"{chosen.target}-{hashlib.sha256(data).hexdigest()[:12]}"
+def _find(target: str, data: bytes, folder: Path) -> NoReturn:
+    path = folder / f"{target}-{hashlib.sha256(data).hexdigest()[:12]}"
     path.write_bytes(data)
     traceback.print_exc()
     sys.stderr.write(f"found: {path}\n")
     raise SystemExit(1)
 
 
-def _guided(chosen: argparse.Namespace) -> None:
+def _guided(target: str, seconds: float, chosen: argparse.Namespace) -> None:
     import atheris
 
     with atheris.instrument_imports(include=INSTRUMENTED, exclude=COMPILED):
-        from pipeline.warmup import warm_kernels
+        from pipeline.runtime.warmup import warm_up
         from tests.fuzz.mutation import mutated
         from tests.fuzz.seeds import seeds
         from tests.fuzz.targets import TARGETS
 
-    pool = seeds(chosen.target)
-    warm_kernels()  # one that is being compiled is no hang
+    pool = seeds(target)
+    warm_up()  # one that is being compiled is no hang
     folder = Path(tempfile.mkdtemp(prefix="dtgol-fuzz-"))
     for number, data in enumerate(pool):
         (folder / str(number)).write_bytes(data)
@@ -115,17 +125,15 @@ def _guided(chosen: argparse.Namespace) -> None:
         return mutated(bytes(data), Random(seed), blind)[:size]
 
     options: list[Any] = [
-        f"-max_total_time={max(1, round(chosen.seconds))}",
+        f"-max_total_time={max(1, round(seconds))}",
         f"-timeout={HANG_S}",
         f"-rss_limit_mb={MEMORY_MB}",
         f"-max_len={INPUT_BYTES_MAX}",
         f"-seed={chosen.seed}",
-        f"-artifact_prefix={chosen.finds}/{chosen.target}-",
+        f"-artifact_prefix={chosen.finds}/{target}-",
         "-print_final_stats=1",
     ]
-    atheris.Setup(
-        [sys.argv[0], *options, str(folder)], TARGETS[chosen.target], custom_mutator=mutate
-    )
+    atheris.Setup([sys.argv[0], *options, str(folder)], TARGETS[target], custom_mutator=mutate)
     atheris.Fuzz()
 
 

@@ -10,12 +10,13 @@ from typing import Any
 from dtgol_core.config import Config
 from dtgol_core.learner import Learner
 from dtgol_core.state import encode
-from pipeline.evaluation import Bounds, Evaluation
-from pipeline.fold import Fold
-from pipeline.rules import Rules
-from pipeline.snapshots import Shelf
+from pipeline.evaluation.pairing import BLOB, Bounds, Evaluation
+from pipeline.learning.fold import Fold
+from pipeline.learning.fold_config import FoldConfig
+from pipeline.snapshots.manifest import manifest_names
+from pipeline.snapshots.repository import SnapshotRepository
 from tests.support.bad_records import FOLDER as BAD_RECORDS
-from tests.support.journal import PLACE, Journal, fold_all
+from tests.support.journal import REF, Journal, fold_all
 from tests.support.records import nasty_events, play
 from topics.codec import read_label, read_prediction
 from topics.labels import Label
@@ -42,9 +43,9 @@ def _example(name: str) -> bytes:
     return (EXAMPLES / f"{name}.json").read_bytes()
 
 
-def _bad(door: str) -> list[bytes]:
+def _bad(reader: str) -> list[bytes]:
     rows = json.loads((BAD_RECORDS / "index.json").read_text())
-    return [(BAD_RECORDS / row["file"]).read_bytes() for row in rows if row["read"] == door]
+    return [(BAD_RECORDS / row["file"]).read_bytes() for row in rows if row["read"] == reader]
 
 
 def _headers() -> list[bytes]:
@@ -56,13 +57,13 @@ _HEADED = ("journal", "snapshots", "dead-letters")
 
 
 def _control() -> list[bytes]:
-    rules = json.dumps({"hash": "0", "config": Rules().as_mapping()}).encode()
+    rules = json.dumps({"hash": "0", "config": FoldConfig().as_mapping()}).encode()
     kinds = ((b"\0", "config"), (b"\1", "reset"), (b"\2", "skip"))
     return [b"\0" + rules, *(kind + _example(f"journal-{name}") for kind, name in kinds)]
 
 
 def _fold() -> list[bytes]:
-    rules = json.dumps({"hash": "0", "config": Rules(learner=SMALL).as_mapping()}).encode()
+    rules = json.dumps({"hash": "0", "config": FoldConfig(learner=SMALL).as_mapping()}).encode()
     good = [
         b"C" + rules,
         *(b'F{"id":"%d","x":{"a":%d,"b":"x","c":0.5}}' % (n, n) for n in range(4)),
@@ -81,45 +82,44 @@ def _snapshot() -> bytes:
 
 
 @cache
-def shelf_objects() -> dict[str, bytes]:
+def stored_objects() -> dict[str, bytes]:
     """A partition's store with one whole snapshot in it."""
-    held: dict[str, bytes] = {}
+    stored: dict[str, bytes] = {}
     journal = Journal()
     for number in range(6):
         journal.features(str(number), {"a": number, "b": "x"})
         journal.label(str(number), number % 2)
-    fold, _ = fold_all(journal.records, Fold(PLACE, Rules(learner=SMALL)))
-    taken = fold.snapshot()
-    Shelf(Kept(held), 0, IDENTITY).save(taken.next_offset, taken.state, taken.streams)
-    return held
+    fold, _ = fold_all(journal.records, Fold(REF, FoldConfig(learner=SMALL)))
+    SnapshotRepository(MemoryStore(stored), 0, IDENTITY).save(fold.snapshot())
+    return stored
 
 
-class Kept:
+class MemoryStore:
     """A snapshot store in memory."""
 
-    def __init__(self, held: dict[str, bytes]) -> None:
-        self._held = held
+    def __init__(self, objects: dict[str, bytes]) -> None:
+        self._objects = objects
 
     def read(self, partition: int) -> dict[str, bytes]:
-        return dict(self._held)
+        return dict(self._objects)
 
     def written_ms(self, partition: int, name: str) -> int | None:
         return None
 
     def write(self, partition: int, objects: Any) -> None:
-        self._held.update(objects)
+        self._objects.update(objects)
 
     def remove(self, partition: int, names: Any) -> None:
         for name in names:
-            self._held.pop(name, None)
+            self._objects.pop(name, None)
 
     def discard(self, partition: int, names: Any) -> None:
         self.remove(partition, names)
 
 
 def _manifest() -> bytes:
-    objects = shelf_objects()
-    (name,) = (name for name in objects if name.startswith("manifest."))
+    objects = stored_objects()
+    (name,) = manifest_names(objects)
     return objects[name]
 
 
@@ -137,8 +137,8 @@ def _evaluated() -> tuple[dict[str, Any], bytes]:
         label = read_label(json.dumps(given).encode(), b"k", 1)
         assert isinstance(label, Label)
         evaluation.label(label, offset)
-    state, blobs = evaluation.cut().snapshot()
-    return state, encode(blobs["pairs"])
+    taken = evaluation.snapshot()
+    return taken.state, encode(taken.changed[BLOB])
 
 
 def evaluation_state() -> dict[str, Any]:

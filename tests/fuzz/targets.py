@@ -1,6 +1,6 @@
-"""What is fuzzed: every door through which bytes come in that we did not just make ourselves.
+"""What is fuzzed: every function that reads bytes which we did not just make ourselves.
 
-A target takes bytes. It may refuse them by the refusals that the door names (a `Rejection`, a
+A target takes bytes. It may refuse them in the way that the function documents (a `Rejection`, a
 `SnapshotError`, a `ConfigError`, a `RefusalError`); whatever else it raises is a find. What it
 accepts must survive a round trip and be fit for use. Hangs and memory are the runner's matter.
 """
@@ -11,17 +11,29 @@ import hashlib
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 from dtgol_core.config import Config, ConfigError
 from dtgol_core.learner import Learner
 from dtgol_core.state import Snapshot, SnapshotError, decode, encode
-from pipeline.evaluation import Bounds, Evaluation
-from pipeline.fold import Fold
-from pipeline.rules import Rules
-from pipeline.snapshots import RefusalError, Shelf
-from pipeline.stores.topic import TopicStore
-from tests.fuzz.seeds import BOUNDS, IDENTITY, SMALL, Kept, evaluation_state, shelf_objects
-from tests.support.journal import PLACE, START_MS, Journal
+from pipeline.errors import RefusalError
+from pipeline.evaluation.pairing import BLOB, Bounds, Evaluation
+from pipeline.kafka.reader import Watermarks
+from pipeline.kafka.record import Record
+from pipeline.learning.fold import Fold
+from pipeline.learning.fold_config import FoldConfig
+from pipeline.snapshots import topic
+from pipeline.snapshots.manifest import PREFIX
+from pipeline.snapshots.repository import SnapshotRepository
+from tests.fuzz.seeds import (
+    BOUNDS,
+    IDENTITY,
+    SMALL,
+    MemoryStore,
+    evaluation_state,
+    stored_objects,
+)
+from tests.support.journal import REF, START_MS, Journal, restore_fold
 from topics.codec import (
     read_features,
     read_label,
@@ -33,9 +45,9 @@ from topics.codec import (
     write_score,
 )
 from topics.deadletters import DeadLetter
-from topics.headers import Header, foreign, read_headers, record_bytes, write_headers
-from topics.journal import ConfigChange, Kind, Source, read_control, write_control
-from topics.refusals import Limits, Rejection
+from topics.headers import Header, producer_headers, read_headers, record_bytes, write_headers
+from topics.journal import ConfigChange, RecordKind, Source, read_control, write_control
+from topics.reasons import Limits, Rejection
 from topics.snapshots import Chunk
 
 KEY = b"k"
@@ -72,7 +84,7 @@ def score(data: bytes) -> None:
 def headers(data: bytes) -> None:
     """Lines of ``name=value``; a line without ``=`` is a header without a value."""
     given = [_header(line) for line in data.split(b"\n")]
-    foreign(given)
+    producer_headers(given)
     record_bytes(None, None, given)
     for cls in (Source, Chunk, DeadLetter):
         read = read_headers(cls, given)
@@ -87,7 +99,7 @@ def _header(line: bytes) -> Header:
 
 def control(data: bytes) -> None:
     """The first byte chooses the kind, the rest is the value."""
-    kind = (Kind.CONFIG, Kind.RESET, Kind.SKIP)[(data or b"\0")[0] % 3]
+    kind = (RecordKind.CONFIG, RecordKind.RESET, RecordKind.SKIP)[(data or b"\0")[0] % 3]
     read = read_control(data[1:], [("dtgol-kind", kind.encode())])
     if read is None or isinstance(read, Rejection):
         return
@@ -98,22 +110,25 @@ def control(data: bytes) -> None:
 
 def _rules(mapping: Mapping[str, Any]) -> None:
     try:
-        rules = Rules.read(mapping)
+        rules = FoldConfig.read(mapping)
     except ConfigError:
         return
-    assert Rules.read(rules.as_mapping()) == rules, "rules"
+    assert FoldConfig.read(rules.as_mapping()) == rules, "rules"
     rules.digest()
-    read_features(b'{"id":"a","x":{"f":"t","g":1}}', KEY, START_MS, rules.limits, rules.known)
+    read_features(
+        b'{"id":"a","x":{"f":"t","g":1}}', KEY, START_MS, rules.limits, rules.allowed_streams
+    )
     for stream in ("default", *rules.streams):
         rules.shape_differs(stream, rules.config_for(stream))
 
 
 def fold(data: bytes) -> None:
     """Lines are records of a journal, the first letter says which kind; none may stop the fold."""
-    journal, folded = Journal(), Fold(PLACE)
+    journal, folded = Journal(), Fold(REF)
     for line in data.split(b"\n")[:RECORDS_MAX]:
         folded.apply(_record(journal, line[:1], line[1:]))
-    again = Fold.restore(PLACE, *folded.snapshot())
+    taken = folded.snapshot()
+    again = restore_fold(taken.state, taken.changed)
     assert again.digest() == folded.digest(), "fold"
 
 
@@ -121,7 +136,7 @@ def _record(journal: Journal, kind: bytes, value: bytes) -> Any:
     if kind in (b"F", b"L"):
         return journal.copy("features" if kind == b"F" else "labels", value)
     if kind in (b"C", b"R", b"S"):
-        named = {b"C": Kind.CONFIG, b"R": Kind.RESET, b"S": Kind.SKIP}[kind]
+        named = {b"C": RecordKind.CONFIG, b"R": RecordKind.RESET, b"S": RecordKind.SKIP}[kind]
         return journal.append(None, value, [("dtgol-kind", named.encode())])
     return journal.append(b"k", value, [_header(value)])
 
@@ -147,58 +162,50 @@ def _same(one: Snapshot, other: Snapshot) -> None:
 
 def manifest(data: bytes) -> None:
     """The newest manifest of a partition, under a name that has its right hash."""
-    name = f"manifest.{10**19:020d}.{hashlib.sha256(data).hexdigest()}"
-    shelf = Shelf(Kept({**shelf_objects(), name: data}), 0, IDENTITY)
+    name = f"{PREFIX}{10**19:020d}.{hashlib.sha256(data).hexdigest()}"
+    repository = SnapshotRepository(MemoryStore({**stored_objects(), name: data}), 0, IDENTITY)
     try:
-        found = shelf.load(lambda state, streams: Fold.restore(PLACE, state, streams))
+        found = repository.load(restore_fold)
     except RefusalError:
         return
     assert found is not None, "the older snapshot is whole"
-    taken = found.snapshot(shelf.stored)
-    shelf.save(taken.next_offset, taken.state, taken.streams)
+    repository.save(found.cut(repository.stored))
 
 
 def evaluation(data: bytes) -> None:
     """The evaluator's blob beside its state."""
     state, known = evaluation_state(), ("journal-id", 0, Bounds(*BOUNDS))
     try:
-        restored = Evaluation.restore(*known, state, {"pairs": decode(data)})
-        taken, blobs = restored.cut().snapshot()
+        restored = Evaluation.restore(*known, state, {BLOB: decode(data)})
+        taken = restored.snapshot()
     except SnapshotError:
         return
-    again = Evaluation.restore(*known, taken, blobs)
-    assert again.cut().snapshot()[0] == taken, "evaluation"
+    again = Evaluation.restore(*known, taken.state, taken.changed)
+    assert again.snapshot().state == taken.state, "evaluation"
 
 
 @cache
-def _store() -> TopicStore:
-    return TopicStore({"bootstrap.servers": ""}, "snapshots", "worker")
-
-
-class _Message:
-    """A record of the snapshots topic."""
-
-    def __init__(self, value: bytes | None, headers: list[Header]) -> None:
-        self._value, self._headers = value, headers
-
-    def key(self) -> bytes | None:
-        return b"key" + bytes(str(self._headers), "utf-8", "replace")
-
-    def value(self) -> bytes | None:
-        return self._value
-
-    def headers(self) -> list[Header]:
-        return self._headers
+def _store() -> topic.TopicStore:
+    return topic.TopicStore({"bootstrap.servers": ""}, "snapshots", "worker")
 
 
 def chunks(data: bytes) -> None:
     """Records of the snapshots topic, each some lines of headers and then a line of value."""
-    newest: dict[bytes, Any] = {}
-    for record in data.split(b"\n\n")[:RECORDS_MAX]:
-        lines = record.split(b"\n")
-        message: Any = _Message(lines[-1] or None, [_header(line) for line in lines[:-1]])
-        _store()._take(message, newest)
-    for name, whole in _store()._join(0, newest).items():
+    records = []
+    for offset, text in enumerate(data.split(b"\n\n")[:RECORDS_MAX]):
+        lines = text.split(b"\n")
+        headers = [_header(line) for line in lines[:-1]]
+        key = b"key" + bytes(str(headers), "utf-8", "replace")
+        records.append(Record("snapshots", 0, offset, 0, key, lines[-1] or None, headers))
+    with (
+        patch.object(topic, "watermarks", lambda *_: Watermarks(0, len(records))),
+        patch.object(topic, "read_range", lambda *_: iter(records)),
+    ):
+        try:
+            found = _store().read(0)
+        except RefusalError:
+            return  # of a newer format
+    for name, whole in found.items():
         assert isinstance(whole, bytes), name
 
 

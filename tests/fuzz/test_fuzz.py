@@ -1,47 +1,46 @@
-"""Every door for a bounded time, and everything that was ever found, again.
+"""Every target for a bounded time, and everything that was ever found, again.
 
-CI gives each target a few seconds with a fixed seed; ``--long`` gives each a few minutes. A find
-is kept in tests/golden/found/TARGET/ and mended; then it is a seed and a test for good.
+The quick run gives each target a few seconds with a fixed seed, all in one process; ``--long``
+gives each a few minutes of its own, guided by coverage where atheris is installed. A find is kept
+in tests/golden/found/TARGET/ and repaired; then it is a seed and a test for good.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.fuzz.seeds import FOUND, seeds
 from tests.fuzz.targets import TARGETS
+from tests.support.forkserver import run
 
-SHORT_S, LONG_S = 2, 300
-SLOW = {"fold": 5, "snapshot": 5, "manifest": 5, "evaluation": 3}
-"""Targets of which one input costs milliseconds, with their seconds in CI: a minute for all."""
+SHORT_S, LONG_S = 1, 300
+SLOW = {"fold": 4, "snapshot": 4, "manifest": 3, "evaluation": 2}
+"""Targets of which one input costs milliseconds, with their seconds in the quick run."""
 START_S = 300
-"""How long a busy machine may take to import everything, compile what it must, and end."""
-ROOT = Path(__file__).parent.parent.parent
+"""How long a busy machine may take besides."""
 
 
+def search(finds: Path, *targets: str, seconds: float) -> None:
+    environ = {**os.environ, "PYTHONHASHSEED": "0"}
+    limit_s = seconds + START_S
+    done = run("tests.fuzz.run", *targets, "--finds", str(finds), environ=environ, timeout=limit_s)
+    found = [path.read_bytes()[:2000] for path in finds.iterdir()]
+    assert (done.returncode, found) == (0, []), done.stdout[-3000:] + done.stderr[-1000:]
+
+
+def test_nothing_is_found_in_a_while(tmp_path: Path) -> None:
+    seconds = {target: SLOW.get(target, SHORT_S) for target in TARGETS}
+    listed = [f"{target}={each}" for target, each in seconds.items()]
+    search(tmp_path, *listed, seconds=sum(seconds.values()))
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("target", TARGETS)
-def test_nothing_is_found_in_a_while(
-    target: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    long = request.config.getoption("--long", default=False)
-    seconds = LONG_S if long else SLOW.get(target, SHORT_S)
-    command = [sys.executable, "-m", "tests.fuzz.run", target, "--finds", str(tmp_path)]
-    done = subprocess.run(
-        [*command, "--seconds", str(seconds)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=seconds + START_S,
-        check=False,
-        env={**os.environ, "PYTHONHASHSEED": "0"},
-    )
-    finds = [path.read_bytes()[:2000] for path in tmp_path.iterdir()]
-    assert (done.returncode, finds) == (0, []), done.stdout[-3000:] + done.stderr[-1000:]
+def test_nothing_is_found_in_a_long_while(target: str, tmp_path: Path) -> None:
+    search(tmp_path, f"{target}={LONG_S}", seconds=LONG_S)
 
 
 @pytest.mark.parametrize("target", TARGETS)

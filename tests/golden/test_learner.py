@@ -1,9 +1,10 @@
-"""What was once said is said for ever: numeric traces of the frozen preset, and old snapshots.
+"""Answers that must never change: numeric traces of the frozen preset, and old snapshots.
 
 ``traces/*.json`` hold settings, events and the probabilities of the *plain* learner; the streams
 come from a seeded numpy Generator and are stored, so that no generator has to stay as it is.
-``snapshots/v1.bin`` was written by format 1; ``v1.json`` says what must follow from it. Missing
-files are made, and files that exist are never overwritten, by
+``snapshots/v3.bin`` was written by format 3; ``v3.json`` has the answers that must follow from it.
+Formats 1 and 2 were never released and are not read. Missing files are made, and files that exist
+are never overwritten, by
 
     PYTHONPATH=. python -c "from tests.golden.test_learner import write; write()"
 """
@@ -17,7 +18,7 @@ import pytest
 
 from dtgol_core.config import Config
 from dtgol_core.learner import Learner
-from dtgol_core.state import Snapshot, decode, encode
+from dtgol_core.state import decode, encode
 from dtgol_core.types import Forecast
 from tests.support.plain import PlainLearner
 from tests.support.records import (
@@ -31,10 +32,6 @@ from tests.support.records import (
 
 HERE = Path(__file__).parent
 TOLERANCE = 1e-12
-LATER: Mapping[str, Mapping[str, Any]] = {
-    "tracks": {"rate_floor": 0.1, "rehearsal_rate": 0.0, "rehearsal_l2": 0.0}
-}
-"""Settings that format 1 did not know yet, with the values that say what was said without them."""
 SMALL = {"unverified": 12, "verified": 8}
 TRACES: Mapping[str, tuple[Mapping[str, Any], str, int]] = {
     "paper_mixed": ({"delay": {"steps": 20}}, "mixed", 120),
@@ -72,16 +69,9 @@ def packed(events: Sequence[Event]) -> list[list[Any]]:
 
 def unpacked(rows: Sequence[Sequence[Any]]) -> list[Event]:
     return [
-        FeatureEvent(id, told, time) if isinstance(told, dict) else LabelEvent(id, told, time)
-        for id, told, time in rows
+        FeatureEvent(id, given, time) if isinstance(given, dict) else LabelEvent(id, given, time)
+        for id, given, time in rows
     ]
-
-
-def settings_of(snapshot: Snapshot) -> Config:
-    """The settings an old snapshot was made with."""
-    made_with = snapshot.manifest["config"]
-    later = {room: {**values, **made_with[room]} for room, values in LATER.items()}
-    return Config.read({**made_with, **later})
 
 
 def write() -> None:
@@ -97,8 +87,8 @@ def write() -> None:
     said_by(learner, events[:70])
     blob = encode(learner.snapshot())
     after = {"events": packed(events[70:]), "said": said_by(learner, events[70:])}
-    if _keep(HERE / "snapshots" / "v1.bin", blob):
-        _keep(HERE / "snapshots" / "v1.json", _text(after))
+    if _keep(HERE / "snapshots" / "v3.bin", blob):
+        _keep(HERE / "snapshots" / "v3.json", _text(after))
 
 
 def _keep(path: Path, content: bytes) -> bool:
@@ -128,7 +118,7 @@ def assert_said(ours: list[list[float]], golden: list[list[float]]) -> None:
 
 
 @pytest.mark.parametrize("path", sorted((HERE / "traces").glob("*.json")), ids=lambda p: p.stem)
-def test_the_paper_preset_says_what_it_always_said(path: Path) -> None:
+def test_the_paper_preset_answers_as_it_always_did(path: Path) -> None:
     trace = json.loads(path.read_bytes())
     assert trace["settings"]["preset"] == "paper"
     events = unpacked(trace["events"])
@@ -145,17 +135,17 @@ def test_all_traces_are_there() -> None:
 @pytest.mark.parametrize("path", sorted((HERE / "snapshots").glob("*.bin")), ids=lambda p: p.stem)
 def test_an_old_snapshot_is_restored_for_ever(path: Path) -> None:
     snapshot = decode(path.read_bytes())
-    learner = Learner.restore(settings_of(snapshot), snapshot)
+    learner = Learner.restore(Config.read(snapshot.manifest["config"]), snapshot)
     after = json.loads(path.with_suffix(".json").read_bytes())
     assert learner.step > 20
     assert learner.pending > 3
     assert_said(said_by(learner, unpacked(after["events"])), after["said"])
 
 
-def test_format_one_is_written_as_it_always_was() -> None:
+def test_format_three_is_written_as_it_always_was() -> None:
     """What is restored from the golden blob is written back; settings may have been added."""
-    old = decode((HERE / "snapshots" / "v1.bin").read_bytes())
-    new = Learner.restore(settings_of(old), old).snapshot()
+    old = decode((HERE / "snapshots" / "v3.bin").read_bytes())
+    new = Learner.restore(Config.read(old.manifest["config"]), old).snapshot()
     for each in (old, new):
         del each.manifest["config"]
     assert encode(new) == encode(old)

@@ -14,12 +14,26 @@ from hypothesis.stateful import (
 )
 
 from dtgol_core.config import DelayConfig
-from dtgol_core.delay import BLOCK_STEPS, DelayTable, Ticket
-from dtgol_core.state import decode, encode, gather, part
-from dtgol_core.types import LabelOutcome
+from dtgol_core.delay import (
+    BLOCK_STEPS,
+    EXPIRE_STEP_MAX,
+    DelayTable,
+    Departure,
+    PendingInstance,
+)
+from dtgol_core.ids import CHUNK_IDS
+from dtgol_core.state import combine, decode, encode, section
+from dtgol_core.types import LabelOutcome, Vectors
 
 names = st.integers(0, 12).map("id {}".format) | st.sampled_from(["", "ü", "\ud800"])
 POOL = [f"id {k}" for k in range(13)] + ["", "ü", "\ud800", "crowd 7"]
+
+
+Outcome = int | str | tuple[str, int]
+
+
+def seen(left: list[Departure]) -> list[tuple[str, int | None, bool]]:
+    return [(each.instance.id, each.label, each.defaulted) for each in left]
 
 
 @dataclass
@@ -35,34 +49,56 @@ def delay_configs(draw: st.DrawFn) -> DelayConfig:
     return DelayConfig(
         release=draw(st.sampled_from(["arrival", "step"])),
         steps=lag,
-        expire_steps=draw(st.integers(lag + 1, lag + 8) | st.just(600)),
+        expire_steps=draw(st.integers(lag + 1, lag + 8) | st.sampled_from([600, None])),
         expire_ms=draw(st.none() | st.integers(1, 40)),
         pending_max=draw(st.integers(lag + 1, lag + 6) | st.just(1000)),
+        pending_bytes_max=draw(st.sampled_from([2**16, 2**18, 2**30])),
+        expired=draw(st.sampled_from(["drop", 0, 1])),
         early_max=draw(st.integers(0, 3)),
         early_steps=draw(st.integers(1, 5)),
         settled_max=draw(st.integers(0, 5) | st.just(1000)),
+        settled_ms=draw(st.none() | st.integers(1, 100)),
         corrected=draw(st.sampled_from(["first", "last"])),
     )
 
 
 class DelayMachine(RuleBasedStateMachine):
-    """Three dicts are the whole of the model: waiting, held and settled."""
+    """Three dicts are the whole of the model: waiting, held and settled.
+
+    `settled` has the outcome: a label, ("default", label), or the setting it expired by. Chunks of
+    the id memory never fill up here, so ids go by count alone: `tests/unit/core/test_ids.py`.
+    """
 
     @initialize(config=delay_configs())
     def start(self, config: DelayConfig) -> None:
         self.config = config
-        self.table = DelayTable(config)
+        self.table = DelayTable(config, numbers=2)
         self.step = 0
         self.clock: int | None = None
         self.waiting: dict[str, Waiting] = {}
         self.held: dict[str, tuple[int, int]] = {}
-        self.settled: dict[str, int | None] = {}
+        self.settled: dict[str, Outcome] = {}
+        self.log: list[str] = []
+        self.opened: dict[int, list[str]] = {}
         self.crowd = 0
 
-    def remember(self, id: str, label: int | None) -> None:
-        self.settled[id] = label
-        while len(self.settled) > self.config.settled_max:
-            del self.settled[next(iter(self.settled))]
+    def remember(self, id: str, outcome: Outcome) -> None:
+        self.settled[id] = outcome
+        self.log.append(id)
+        kept = self.log[max(0, len(self.log) - self.config.settled_max) :]
+        self.settled = {each: self.settled[each] for each in kept}
+
+    def leaves(self, id: str, setting: str) -> tuple[str, int | None, bool]:
+        """An instance goes by a setting; what is learnt of it."""
+        entry, default = self.waiting.pop(id), self.config.expired
+        if entry.label is not None:
+            self.remember(id, entry.label)
+            return id, entry.label, False
+        if default != "drop":
+            self.remember(id, ("default", default))
+            return id, default, True
+        self.remember(id, setting)
+        return id, None, False
 
     def settle(self) -> None:
         """What is due leaves, in order of steps, with what it was opened with."""
@@ -73,32 +109,36 @@ class DelayMachine(RuleBasedStateMachine):
             if entry.label is not None and entry.step + lag <= self.step
         )
         taken = self.table.settle_due(self.step)
-        assert [(ticket.step, ticket.id) for ticket, _ in taken] == due
-        for ticket, label in taken:
-            entry = self.waiting.pop(ticket.id)
+        assert [(instance.step, instance.id) for instance, _ in taken] == due
+        for instance, label in taken:
+            entry = self.waiting.pop(instance.id)
             assert label == entry.label
-            assert ticket.event_time_ms == entry.time
-            assert ticket.latent.tolist() == [entry.step, entry.step + 0.5]
-            assert ticket.original.tolist() == [-entry.step, 0.25]
-            assert (ticket.latent_said, ticket.original_said) == (1 / entry.step, 0.5)
-            self.remember(ticket.id, label)
+            assert instance.event_time_ms == entry.time
+            assert instance.vectors.latent.tolist() == [entry.step, entry.step + 0.5]
+            assert instance.vectors.original.tolist() == [-entry.step, 0.25]
+            assert instance.numbers == [1 / entry.step, 0.5]
+            self.remember(instance.id, label)
 
     def expire(self) -> None:
-        def late(entry: Waiting) -> bool:
-            if entry.label is not None:
-                return False
-            if entry.step + self.config.expire_steps < self.step:
-                return True
-            if self.config.expire_ms is None or entry.time is None or self.clock is None:
-                return False
-            return entry.time + self.config.expire_ms < self.clock
+        def late(bound: int | None, since: int | None, now: int | None) -> bool:
+            return None not in (bound, since, now) and since + bound < now  # type: ignore[operator]
 
-        gone = sorted((entry.step, id) for id, entry in self.waiting.items() if late(entry))
+        alone = {id: entry for id, entry in self.waiting.items() if entry.label is None}
+        steps, ms = self.config.expire_steps, self.config.expire_ms
+        by_step = [id for id, entry in alone.items() if late(steps, entry.step, self.step)]
+        by_step = sorted(by_step, key=lambda id: alone[id].step)[:EXPIRE_STEP_MAX]
+        by_time = [
+            (entry.time, entry.step, id)
+            for id, entry in alone.items()
+            if id not in by_step and late(ms, entry.time, self.clock)
+        ]
+        by_time = sorted(by_time)[: EXPIRE_STEP_MAX - len(by_step)]
         expired = self.table.expire(self.step, self.clock)
-        assert expired == [(id, step) for step, id in gone]
-        for id, _ in expired:
-            del self.waiting[id]
-            self.remember(id, None)
+        model = [self.leaves(id, "expire_steps") for id in by_step]
+        model += [
+            self.leaves(id, "expire_ms") for _, id in sorted((step, id) for _, step, id in by_time)
+        ]
+        assert seen(expired) == model
 
     def give_up(self) -> None:
         old = [
@@ -106,23 +146,49 @@ class DelayMachine(RuleBasedStateMachine):
             for id, (_, since) in self.held.items()
             if self.step - since > self.config.early_steps
         ]
-        assert self.table.give_up(self.step) == old
+        assert self.table.expire_early(self.step) == old
         for id in old:
             del self.held[id]
 
     def open(self, id: str, time: int | None) -> None:
         now = self.step
         latent, original = np.array([now, now + 0.5]), np.array([-now, 0.25])
-        pushed_out = self.table.open(Ticket(id, now, latent, original, 1 / now, 0.5, time))
+        vectors, numbers = Vectors(latent, original), [1 / now, 0.5]
+        pushed_out = self.table.open(PendingInstance(id, now, vectors, numbers, time))
         latent.fill(-1.0)
+        numbers.clear()
         label = self.held.pop(id)[0] if id in self.held else None
         self.waiting[id] = Waiting(now, time, label)
-        model = []
-        while len(self.waiting) > self.config.pending_max:
+        newest = now // BLOCK_STEPS
+        self.opened.setdefault(newest, [""] if newest == 0 else []).append(id)
+        model: list[tuple[str, int | None, bool]] = []
+        while len(model) < EXPIRE_STEP_MAX:
             oldest = min(self.waiting, key=lambda each: self.waiting[each].step)
-            model.append((oldest, self.waiting.pop(oldest).step))
-            self.remember(oldest, None)
-        assert pushed_out == model
+            if len(self.waiting) > self.config.pending_max:
+                model.append(self.leaves(oldest, "pending_max"))
+            elif (
+                self.bytes_held() > self.config.pending_bytes_max
+                and self.waiting[oldest].step // BLOCK_STEPS < newest
+            ):
+                model.append(self.leaves(oldest, "pending_bytes_max"))
+            else:
+                break
+        assert seen(pushed_out) == model
+
+    def bytes_held(self) -> int:
+        """Of blocks that are not full, or in which an instance waits: two columns, two numbers."""
+        in_use = {entry.step // BLOCK_STEPS for entry in self.waiting.values()}
+        self.opened = {
+            number: ids
+            for number, ids in self.opened.items()
+            if number in in_use or len(ids) < BLOCK_STEPS
+        }
+        of_ids = sum(
+            len(id.encode("utf-8", "surrogatepass")) + 160
+            for ids in self.opened.values()
+            for id in ids
+        )
+        return of_ids + len(self.opened) * BLOCK_STEPS * 8 * (2 * 2 + 2 + 1)
 
     @rule(id=names, time=st.none() | st.integers(0, 200) | st.integers(0, 50))
     def features_arrive(self, id: str, time: int | None) -> None:
@@ -150,7 +216,7 @@ class DelayMachine(RuleBasedStateMachine):
 
     @rule(id=names, label=st.integers(0, 1))
     def label_arrives(self, id: str, label: int) -> None:
-        outcome, orphans = self.table.file(id, label, self.step)
+        outcome, orphans = self.table.add_label(id, label, self.step)
         assert (outcome, orphans) == self.outcome_of(id, label)
 
     def outcome_of(self, id: str, label: int) -> tuple[LabelOutcome, list[str]]:
@@ -165,11 +231,7 @@ class DelayMachine(RuleBasedStateMachine):
                 return LabelOutcome.REPEATED, []
             entry.label = label if replaces else entry.label
         elif id in self.settled:
-            known = self.settled[id]
-            if known is None:
-                return LabelOutcome.LATE, []
-            same = known == label
-            return LabelOutcome.REPEATED if same else LabelOutcome.CORRECTED_IGNORED, []
+            return self.outcome_of_settled(id, self.settled[id], label), []
         elif id in self.held:
             known, since = self.held[id]
             if known == label:
@@ -185,19 +247,34 @@ class DelayMachine(RuleBasedStateMachine):
         chosen = LabelOutcome.CORRECTED_REPLACED if replaces else LabelOutcome.CORRECTED_IGNORED
         return chosen, []
 
+    def outcome_of_settled(self, id: str, known: Outcome, label: int) -> LabelOutcome:
+        if isinstance(known, str):
+            assert self.table.expired_by(id) == known
+            return LabelOutcome.LATE
+        assert self.table.expired_by(id) is None
+        if known == label:
+            return LabelOutcome.REPEATED
+        if isinstance(known, int) and self.config.corrected == "first":
+            return LabelOutcome.CORRECTED_IGNORED
+        self.remember(id, label)
+        same = known == ("default", label)
+        return LabelOutcome.CONFIRMED if same else LabelOutcome.CORRECTION_TOO_LATE
+
     @rule()
     def crash(self) -> None:
-        blob = encode(gather({"delay": self.table.snapshot()}))
-        self.table = DelayTable.restore(self.config, part(decode(blob), "delay"))
-        assert encode(gather({"delay": self.table.snapshot()})) == blob
+        blob = encode(combine({"delay": self.table.snapshot()}))
+        self.table = DelayTable.restore(self.config, section(decode(blob), "delay"), 2, columns=2)
+        assert encode(combine({"delay": self.table.snapshot()})) == blob
 
     @invariant()
     def sizes_agree(self) -> None:
         if not hasattr(self, "table"):
             return
         assert len(self.table) == len(self.waiting) <= self.config.pending_max
-        assert self.table.held == len(self.held) <= self.config.early_max
-        assert len(self.table._settled) == len(self.settled) <= self.config.settled_max
+        assert self.table.early_labels == len(self.held) <= self.config.early_max
+        assert len(self.table.settled) == min(len(self.log), self.config.settled_max)
+        assert len(self.log) < CHUNK_IDS
+        assert self.table._bytes == self.bytes_held()
         assert len(self.table._blocks) <= min(len(self.waiting), self.step // BLOCK_STEPS) + 1
         assert len(self.table._by_time) <= 2 * (len(self.waiting) + 1) + BLOCK_STEPS
 

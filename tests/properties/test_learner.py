@@ -15,13 +15,14 @@ from tests.support.views import (
     Tree,
     Watched,
     digest_of,
+    paper_of,
     reborn,
     sizes_beyond_bounds,
     unverified_slots,
 )
 
 
-def tell(learner: Learner | Watched, event: Event) -> Answer:
+def send(learner: Learner | Watched, event: Event) -> Answer:
     if isinstance(event, FeatureEvent):
         return learner.observe(event.id, event.x, event.event_time_ms)
     return learner.learn(event.id, event.y, event.event_time_ms)
@@ -54,7 +55,7 @@ def assert_tree(tree: Tree) -> None:
 def test_correlation_stays_one(config: Config, walk: Sequence[Event]) -> None:
     learner = Learner(config)
     for event in walk:
-        tell(learner, event)
+        send(learner, event)
         assert_correlation(learner.copula.correlation)
         assert learner.copula.correlation.shape == (learner.columns.width,) * 2
 
@@ -63,16 +64,18 @@ def test_correlation_stays_one(config: Config, walk: Sequence[Event]) -> None:
 def test_answers_stay_on_the_simplex(config: Config, walk: Sequence[Event]) -> None:
     learner = Watched(config)
     for event in walk:
-        said = tell(learner, event)
-        if isinstance(said, LabelReceipt | Rejection):
+        result = send(learner, event)
+        if isinstance(result, LabelReceipt | Rejection):
             continue
-        shares = (said.p, said.naive, said.latent_weight, said.latent_persistent)
-        tracks = (said.latent_transient, said.original_persistent, said.original_transient)
-        assert all(0 <= share <= 1 for share in (*shares, *tracks, said.observed_share))
+        answers = [each.p for each in result.experts.values()]
+        shares = (result.p, result.naive, *answers, *result.guard.values(), result.observed_share)
+        assert all(0 <= share <= 1 for share in shares)
+        assert math.isfinite(sum(each.weight for each in result.experts.values()))
+        assert math.isclose(sum(result.guard.values()), 1)
         assert all(0 <= soft <= 1 for soft in learner.soft_labels.values())
-        assert 0 <= said.uncertainty <= math.log(2) + 1e-12
-        assert said.label == int(said.p > 0.5)
-        low, high = learner.learner.softlabels.prototypes
+        assert 0 <= result.uncertainty <= math.log(2) + 1e-12
+        assert result.label == int(result.p > 0.5)
+        low, high = learner.paper.softlabels.prototypes
         assert 0 <= low <= 0.5 <= high <= 1
 
 
@@ -80,23 +83,24 @@ def test_answers_stay_on_the_simplex(config: Config, walk: Sequence[Event]) -> N
 def test_parents_form_a_tree_over_the_fine_buffer(config: Config, walk: Sequence[Event]) -> None:
     learner = Watched(config)
     for event in walk:
-        said = tell(learner, event)
-        if isinstance(said, Forecast) and not said.repeat and not config.ablate.softlabels:
+        result = send(learner, event)
+        if isinstance(result, Forecast) and not result.repeat and not config.ablate.softlabels:
             assert_tree(learner.tree)
-            assert said.step in learner.tree.parents
+            assert result.step in learner.tree.parents
             assert set(learner.window) <= set(learner.tree.parents)
 
 
 @given(configs, walks)
-def test_memory_is_bounded_and_rooms_agree(config: Config, walk: Sequence[Event]) -> None:
+def test_memory_is_bounded_and_stages_agree(config: Config, walk: Sequence[Event]) -> None:
     learner = Learner(config)
     for event in walk:
-        tell(learner, event)
+        send(learner, event)
         assert sizes_beyond_bounds(learner) == {}
-        buffer = learner.buffer
+        geometry = paper_of(learner).geometry
+        buffer = geometry.buffer
         assert set(buffer.window.tolist()) == unverified_slots(learner)
         assert len(buffer) == len(buffer.window) + len(buffer.verified)
-        assert learner.graph.size == (0 if config.ablate.softlabels else len(buffer))
+        assert geometry.graph.size == (0 if config.ablate.softlabels else len(buffer))
         waiting = set(learner.delay._steps.values())
         assert {int(buffer.steps[slot]) for slot in buffer.window} <= waiting
 
@@ -107,14 +111,14 @@ def test_every_label_is_learnt_once_or_accounted_for(config: Config, walk: Seque
     queued: set[str] = set()
     learnt = 0
     for event in walk:
-        said = tell(learner, event)
-        if isinstance(said, Forecast):
-            assert len(set(said.learnt)) == len(said.learnt)
-            assert not set(said.learnt) & set(said.expired)
-            learnt += len(said.learnt)
-            assert said.repeat or said.labels_learnt == learnt, "a look may be a label ahead"
-            queued -= set(said.learnt)
-        elif isinstance(said, LabelReceipt) and said.outcome == "queued":
+        result = send(learner, event)
+        if isinstance(result, Forecast):
+            assert len(set(result.learnt)) == len(result.learnt)
+            assert not set(result.learnt) & set(result.expired)
+            learnt += len(result.learnt)
+            assert result.repeat or result.labels_learnt == learnt, "a look may be a label ahead"
+            queued -= set(result.learnt)
+        elif isinstance(result, LabelReceipt) and result.outcome == "queued":
             assert event.id not in queued, "a label was queued twice before it was learnt"
             queued.add(event.id)
     assert learner.labels_learnt == learnt == learner.counts["learnt"]
@@ -129,7 +133,8 @@ def test_crash_and_restore_at_any_step(
     steady, crashing = Learner(config), Learner(config)
     for event in walk:
         crashing = reborn(crashing)
-        assert tell(crashing, event) == tell(steady, event)
+        assert send(crashing, event) == send(steady, event)
+        assert crashing.state_bytes == steady.state_bytes, "the fold decides by it"
     before = digest_of(steady)
     assert digest_of(crashing) == before
     assert crashing.peek(look) == steady.peek(look)
@@ -141,7 +146,7 @@ def test_no_number_is_ever_lost(config: Config, walk: Sequence[Event]) -> None:
     """No NaN and no infinity in any array that lasts, but for the coarse buffer's missing cells."""
     learner = Learner(config)
     for event in walk:
-        tell(learner, event)
+        send(learner, event)
     for name, array in learner.snapshot().arrays.items():
         if array.dtype.kind == "f" and name != "marginals/rows":
             assert np.isfinite(array).all(), name

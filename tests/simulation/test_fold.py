@@ -1,4 +1,4 @@
-"""The whole walk without a broker: duplicates, crashes at every step, broken chains, zombies.
+"""The whole fold without a broker: duplicates, crashes at every step, broken chains, zombies.
 
 However often it is disturbed, the fold ends in the state of an undisturbed one over the same
 journal, and every output of one journal offset has the same bytes.
@@ -14,14 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dtgol_core.config import Config
-from pipeline.fold import Fold, JournalRecord, Output
-from pipeline.rules import Rules
-from pipeline.snapshots import Shelf
-from pipeline.stores.directory import DirectoryStore
-from tests.support.journal import PLACE, Journal, fold_all, predictions
+from pipeline.kafka.record import Record
+from pipeline.learning.fold import Fold
+from pipeline.learning.fold_config import FoldConfig
+from pipeline.learning.outputs import Output
+from pipeline.snapshots.directory import DirectoryStore
+from pipeline.snapshots.repository import SnapshotRepository
+from tests.support.journal import REF, Journal, fold_all, predictions, restore_fold
 from topics.journal import ConfigChange, Reset
 
-RULES = Rules(
+CONFIG = FoldConfig(
     learner=Config.read(
         {
             "copula": {"window": 12},
@@ -36,7 +38,7 @@ def lively_journal(seed: int, count: int = 120) -> Journal:
     """Features and labels of three streams in a random order, with bad input and decisions."""
     chance = np.random.default_rng(seed)
     journal = Journal()
-    journal.control(ConfigChange(RULES.digest(), RULES.as_mapping()))
+    journal.control(ConfigChange(CONFIG.digest(), CONFIG.as_mapping()))
     waiting: list[tuple[str, str]] = []
     for number in range(count):
         stream = f"s{chance.integers(3)}"
@@ -61,14 +63,13 @@ def lively_journal(seed: int, count: int = 120) -> Journal:
 
 def restart(fold: Fold, root: Path) -> Fold:
     """What a new process makes of the newest snapshot."""
-    shelf = Shelf(DirectoryStore(root), 0, {})
-    found = shelf.load(lambda state, streams: Fold.restore(PLACE, state, streams))
+    found = SnapshotRepository(DirectoryStore(root), 0, {}).load(restore_fold)
     assert found is not None
     assert found.next_offset <= fold.next_offset
     return found
 
 
-def by_offset(records: list[JournalRecord], fold: Fold) -> dict[int, list[Output]]:
+def by_offset(records: list[Record], fold: Fold) -> dict[int, list[Output]]:
     return {record.offset: fold.apply(record) for record in records}
 
 
@@ -76,31 +77,30 @@ def by_offset(records: list[JournalRecord], fold: Fold) -> dict[int, list[Output
 def test_a_restore_at_every_step_goes_on_to_the_same_bits(seed: int) -> None:
     records = lively_journal(seed).records
     undisturbed, outputs = fold_all(records)
-    fold, again = Fold(PLACE), []
+    fold, again = Fold(REF), []
     for record in records:
         again += fold.apply(record)
         taken = fold.snapshot()
-        fold = Fold.restore(PLACE, taken.state, taken.streams)
+        fold = restore_fold(taken.state, taken.changed)
     assert again == outputs
     assert fold.digest() == undisturbed.digest()
 
 
 def test_crashes_at_random_moments_replay_from_the_last_snapshot(tmp_path: Path) -> None:
     records = lively_journal(3, 200).records
-    undisturbed = Fold(PLACE)
+    undisturbed = Fold(REF)
     expected = by_offset(records, undisturbed)
     chance = np.random.default_rng(3)
-    fold = Fold(PLACE)
-    shelf = Shelf(DirectoryStore(tmp_path), 0, {})
-    shelf.save(0, *fold.snapshot())
+    fold = Fold(REF)
+    repository = SnapshotRepository(DirectoryStore(tmp_path), 0, {})
+    repository.save(fold.snapshot())
     crashes = 0
     while fold.next_offset < len(records):
         record = records[fold.next_offset]
         assert fold.apply(record) == expected[record.offset]
         roll = chance.random()
         if roll < 0.2:
-            taken = fold.snapshot(shelf.stored)
-            shelf.save(taken.next_offset, taken.state, taken.streams)
+            repository.save(fold.cut(repository.stored))
         elif roll < 0.25:
             crashes += 1
             fold = restart(fold, tmp_path)
@@ -122,7 +122,7 @@ def test_a_sequencer_that_repeats_itself_changes_nothing(seed: int) -> None:
                 if old.key is not None:
                     noisy.again(old)
     calm, loud = fold_all(clean.records), fold_all(noisy.records)
-    assert _said(loud[1]) == _said(calm[1])
+    assert _answers(loud[1]) == _answers(calm[1])
     assert {name: s.learner.step for name, s in loud[0].streams.items()} == {
         name: s.learner.step for name, s in calm[0].streams.items()
     }
@@ -146,7 +146,7 @@ def test_a_zombie_beside_its_successor_loses_nothing_and_repeats_nothing(seed: i
         queue = zombie if zombie and (not successor or chance.random() < 0.5) else successor
         journal.again(queue.pop(0))
     _, outputs = fold_all(journal.records)
-    assert [said["id"] for said in predictions(outputs)] == [str(number) for number in range(40)]
+    assert [each["id"] for each in predictions(outputs)] == [str(number) for number in range(40)]
 
 
 def test_a_hole_in_the_journal_stops_its_source_and_no_other() -> None:
@@ -160,10 +160,10 @@ def test_a_hole_in_the_journal_stops_its_source_and_no_other() -> None:
     for record in records:
         journal.again(record)
     fold, outputs = fold_all(journal.records)
-    assert [said["id"] for said in predictions(outputs)] == ["0", "1"]
+    assert [each["id"] for each in predictions(outputs)] == ["0", "1"]
     assert fold.counts["records/broken"] == 3
     assert fold.counts["labels/queued"] == 1
 
 
-def _said(outputs: list[Output]) -> list[tuple[str, float]]:
-    return [(said["id"], said["p"]) for said in predictions(outputs)]
+def _answers(outputs: list[Output]) -> list[tuple[str, float]]:
+    return [(each["id"], each["p"]) for each in predictions(outputs)]

@@ -18,10 +18,10 @@ def poison(id: str) -> None:
     observe = Learner.observe
 
     def buggy(self: Learner, seen: str, *rest: Any, **more: Any) -> Any:
-        said = observe(self, seen, *rest, **more)
+        forecast = observe(self, seen, *rest, **more)
         if seen == id:
             raise ZeroDivisionError(SECRET)
-        return said
+        return forecast
 
     Learner.observe = buggy  # type: ignore[method-assign, assignment]
 

@@ -1,7 +1,7 @@
-"""The `docker` rung of the tests: the same image and environment, started by Testcontainers.
+"""The `docker` kind of the tests: the same image and environment, started by Testcontainers.
 
 `DockerContainer` and not the vendor's Kafka class, so that any image will do. Ryuk is another image
-to pull and is left out; a tether removes the container should the test run be killed.
+to pull and is left out; a supervisor removes the container should the test run be killed.
 """
 
 import contextlib
@@ -13,16 +13,16 @@ from typing import Any, cast
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
-from pipeline.brokers import Broker, NoBrokerError
-from pipeline.brokers.broker import await_metadata
-from pipeline.brokers.container import (
+from pipeline.sandbox.brokers import Broker, NoBrokerError
+from pipeline.sandbox.brokers.broker import await_metadata
+from pipeline.sandbox.brokers.container import (
     MEMORY,
     READY_S,
     container_environment,
     kafka_image,
     require_engine,
 )
-from pipeline.brokers.process import Tethered, free_ports
+from pipeline.sandbox.brokers.process import SupervisedProcess, free_ports
 
 
 @contextlib.contextmanager
@@ -39,9 +39,9 @@ def open_testcontainer() -> Iterator[Broker]:
         remove = ["docker", "rm", "-f", "-v", container.get_container_id()]
         follow = ["docker", "logs", "--follow", remove[-1]]
         log_path = Path(home) / "container.log"
-        with Tethered(follow, log_path, last=remove, remove=[Path(home)]) as leash:
+        with SupervisedProcess(follow, log_path, last=remove, remove=[Path(home)]) as supervisor:
             broker = Broker(f"127.0.0.1:{port}", "docker", kafka_image(), log_path=log_path)
-            if await_metadata(broker.config, READY_S, alive=lambda: leash.running) is None:
+            if await_metadata(broker.config, READY_S, alive=lambda: supervisor.running) is None:
                 raise NoBrokerError(
                     f"the container gave no answer:\n{log_path.read_text()[-3000:]}"
                 )

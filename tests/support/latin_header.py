@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaProducer
 
 
 class Latin(str):
-    """A text that is not written as UTF-8, whatever it is told."""
+    """A text that is never written as UTF-8."""
 
     def encode(self, encoding: str = "", errors: str = "") -> bytes:
         return str.encode(self, "latin-1")

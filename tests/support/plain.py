@@ -1,39 +1,52 @@
 """The plain learner: the oracle that the fast one is compared with.
 
-Written from the formulas of the specification, in its order of work, and from nothing else: it
-shares only `types` and `config` with the core. Everything that can be recomputed from the buffers
-is recomputed at every step; only what the specification makes a state is one (correlation,
-weights, risks, prototypes, and under amortisation the cutoff, `since` and the densities).
-It is slow on purpose, answers `why` with nothing, and has no snapshots.
-One long file on purpose: it is read beside the specification, from top to bottom.
+Written from the formulas of the paper and of docs/learner.md, in the order of one step, and from
+nothing else: it shares only `types` and `config` with the core. Everything that can be recomputed
+from the buffers is recomputed at every step; only what the method makes a state is one
+(correlation, weights, risks, prototypes, and under amortisation the cutoff, `since` and the
+densities). It is slow on purpose, answers `why` with nothing, and has no snapshots.
+One long file on purpose: it is read beside docs/learner.md, from top to bottom.
 """
 
 import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit, ndtri
 
-from dtgol_core.config import Config, Kind
+from dtgol_core.config import Config, FeatureKind
 from dtgol_core.types import (
+    ExpertAnswer,
+    FeatureValues,
     FloatArray,
     Forecast,
     LabelOutcome,
     LabelReceipt,
-    Record,
     Rejection,
     Value,
 )
 
 LEVELS_MAX = 32
 DISTINCT_MAX = 15
+KIND_EVIDENCE = 20
+RETIRED = "\x00"
 VALUE_MAX = 1e150
 CLIP = 1e-12
 LOOK_ID = "look" * 100
 """Longer than any id on the wire, so it meets no instance and no held label."""
+
+PAPER_DECIDES: Mapping[str, Any] = {
+    "experts": ["naive", "paper"],
+    "combination": {"decides": "paper"},
+}
+"""Settings of a learner that is the plain one: no other experts, and the paper's alone decides."""
+EXPIRE_STEP_MAX = 64
+Settled = int | Literal["0 by default", "1 by default", "expired"]
+"""What became of an instance: a true label was learnt, a default one, or none."""
 
 Parents = list[tuple[int, int | None]]
 
@@ -81,7 +94,7 @@ def gradient(weights: FloatArray, vectors: Sequence[FloatArray], y: Sequence[flo
     return total
 
 
-# --- columns: named features to columns (§1, R3–R5) ----------------------------------------------
+# --- columns: named features to columns ----------------------------------------------------------
 
 
 @dataclass
@@ -89,15 +102,20 @@ class Feature:
     """A feature that has been observed at least once."""
 
     json_type: str
-    kind: Kind
+    kind: FeatureKind
     declared: bool
     distinct: set[float] = field(default_factory=set)
     """Distinct values of an inferred number over all history, until it is continuous."""
+    votes: dict[str, int] = field(default_factory=dict)
+    """Cells so far by JSON type, while the kind is provisional."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column: a number (`level` None), a level of a nominal feature, or its `other`."""
+    """One column: a number (`level` None), a level of a nominal feature, or its `other`.
+
+    After its feature has changed its kind it is that of `RETIRED` + name, which is never observed.
+    """
 
     feature: str
     level: str | None = None
@@ -148,17 +166,33 @@ def read_value(
     return float(value)
 
 
+def is_json(value: Value) -> bool:
+    """Whether JSON has such a value."""
+    return json_type(value) != "unknown"
+
+
+def is_missing(name: str, value: Value, config: Config) -> bool:
+    """null, NaN, or a text that means it."""
+    if value is None or (value != value and not config.columns.strict):
+        return True
+    declared = config.features[name].kind if name in config.features else None
+    markers = [marker.lower() for marker in config.columns.missing]
+    return isinstance(value, str) and value.strip().lower() in markers and declared != "nominal"
+
+
 def read_record(
-    record: Record, config: Config, known: Mapping[str, Feature], columns: Sequence[Column]
+    record: FeatureValues, config: Config, known: Mapping[str, Feature], columns: Sequence[Column]
 ) -> dict[str, float | str] | Rejection:
     """The observed values of a record, or why it is refused; changes nothing."""
     values: dict[str, float | str] = {}
     needed = 0
     for name, value in record.items():
-        if value is None:
+        if is_missing(name, value, config):
             continue
         read = read_value(name, value, config, known)
         if isinstance(read, Rejection):
+            if read.reason == "kind-conflict" and not config.columns.strict and is_json(value):
+                continue
             return read
         values[name] = read
         if name not in known:
@@ -172,8 +206,9 @@ def read_record(
 def new_feature(name: str, value: float | str, first_type: str, config: Config) -> Feature:
     """A feature's declared kind, or the one inferred from its first value's JSON type."""
     declared = config.features[name].kind if name in config.features else None
-    inferred: Kind = "nominal" if isinstance(value, str) else "ordinal"
-    return Feature(first_type, declared or inferred, declared is not None)
+    inferred: FeatureKind = "nominal" if isinstance(value, str) else "ordinal"
+    votes = {} if config.columns.strict or declared else {first_type: 1}
+    return Feature(first_type, declared or inferred, declared is not None, votes=votes)
 
 
 def new_feature_columns(name: str, value: float | str, config: Config) -> list[Column]:
@@ -185,7 +220,7 @@ def new_feature_columns(name: str, value: float | str, config: Config) -> list[C
 
 
 def update_kind(feature: Feature, value: float | str) -> None:
-    """An inferred number turns continuous at its 15th distinct or first non-whole value (R3)."""
+    """An inferred number turns continuous at its 15th distinct or first non-whole value."""
     if feature.declared or feature.json_type != "number" or isinstance(value, str):
         return
     feature.distinct.add(value)
@@ -194,7 +229,7 @@ def update_kind(feature: Feature, value: float | str) -> None:
 
 
 def new_level_column(name: str, level: str, columns: Sequence[Column], most: int) -> list[Column]:
-    """The column that a level not seen before adds, if any (R4)."""
+    """The column that a level not seen before adds, if any."""
     own = [column for column in columns if column.feature == name]
     levels = [column.level for column in own if not column.other]
     if level in levels or len(columns) >= most:
@@ -217,11 +252,11 @@ def cell(values: Mapping[str, float | str], column: Column, columns: Sequence[Co
     return float(value not in own)
 
 
-# --- copula: marginals, imputation, correlation; and the original space (§1) ----------------------
+# --- copula: marginals, imputation, correlation; and the original space --------------------------
 
 
 def continuous_latent(x: float, observed: FloatArray) -> float:
-    """Φ⁻¹ of the mid-rank of x among the observed values of its column, x included (R2)."""
+    """Φ⁻¹ of the mid-rank of x among the observed values of its column, x included."""
     below = int(np.sum(observed < x))
     equal = int(np.sum(observed == x))
     return float(ndtri((below + (equal + 1) / 2) / (len(observed) + 1)))
@@ -239,7 +274,7 @@ def ordinal_latent(x: float, observed: FloatArray) -> tuple[float, float]:
 
 
 def original_value(x: float, observed: FloatArray) -> float:
-    """x standardised by its column in the coarse buffer, clipped to ±5 (R7)."""
+    """x standardised by its column in the coarse buffer, clipped to ±5."""
     if observed.min() == observed.max():
         return 0.0
     deviation = float(np.std(observed))
@@ -288,7 +323,7 @@ def unit_diagonal(matrix: FloatArray) -> FloatArray:
     return result
 
 
-# --- graph: density ascents over the fine buffer (§2) --------------------------------------------
+# --- graph: density ascents over the fine buffer -------------------------------------------------
 
 
 def distances(vectors: FloatArray, others: FloatArray | None = None) -> FloatArray:
@@ -331,7 +366,7 @@ def exact_densities(distance: FloatArray, cutoff: float) -> FloatArray:
 
 
 def parents_of(steps: Sequence[int], distance: FloatArray, densities: FloatArray) -> Parents:
-    """P(i): the nearest node of higher density; the older is higher and nearer (R9)."""
+    """P(i): the nearest node of higher density; the older is higher and nearer."""
     rounded = np.rint(densities * 1e9)
     nodes = range(len(steps))
     parents: Parents = []
@@ -342,7 +377,7 @@ def parents_of(steps: Sequence[int], distance: FloatArray, densities: FloatArray
     return parents
 
 
-# --- soft labels (§3) ----------------------------------------------------------------------------
+# --- soft labels ---------------------------------------------------------------------------------
 
 
 def fuse(views: Sequence[float], temperature: float) -> float:
@@ -403,6 +438,65 @@ def classifier_step(
     return f - rate * total / len(rows)
 
 
+# --- persistent tracks and risks -----------------------------------------------------------------
+
+
+class Persistent:
+    """The persistent weights of both spaces and the risks of their answers on arrival.
+
+    Both experts have one. That of `naive` takes true labels alone whatever the settings; with the
+    ablation `dual_track` that of `paper` takes every step.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.latent_weights: FloatArray = np.zeros(1)
+        self.original_weights: FloatArray = np.zeros(1)
+        self.latent_risk = 0.0
+        self.original_risk = 0.0
+        self.labels_learnt = 0
+
+    def answers(self, latent: FloatArray, original: FloatArray) -> tuple[float, float]:
+        """The probabilities of both spaces."""
+        return (
+            probability(self.latent_weights, latent),
+            probability(self.original_weights, original),
+        )
+
+    def learn(
+        self, latent: FloatArray, original: FloatArray, on_arrival: tuple[float, float], y: int
+    ) -> None:
+        """Risks, then one step in both spaces."""
+        self.latent_risk += cross_entropy(on_arrival[0], y)
+        self.original_risk += cross_entropy(on_arrival[1], y)
+        self.labels_learnt += 1
+        self.latent_weights = self.step(self.latent_weights, latent, y)
+        self.original_weights = self.step(self.original_weights, original, y)
+
+    def step(self, weights: FloatArray, vector: FloatArray, y: int) -> FloatArray:
+        """w ← w − η (∇CE + l2·w), η = max(floor, rate/√labels), the bias not penalised."""
+        tracks = self.config.tracks
+        rate = tracks.rate / math.sqrt(self.labels_learnt)
+        penalty = tracks.l2 * weights
+        penalty[0] = 0.0
+        moved: FloatArray = gradient(weights, [vector], [y]) + penalty
+        return weights - max(rate, tracks.rate_floor) * moved
+
+    def grow(self, columns: int) -> None:
+        """Weight 0 for new columns."""
+        self.latent_weights = padded(self.latent_weights, columns + 1)
+        self.original_weights = padded(self.original_weights, columns + 1)
+
+    def latent_weight(self) -> float:
+        """α = softmax(−μR), the latent space's share; ½ before the first label."""
+        if self.config.ablate.risk:
+            return 1.0
+        if self.labels_learnt == 0:
+            return 0.5
+        mu = math.sqrt(2 * math.log(2) / (self.config.ensemble.horizon or self.labels_learnt))
+        return float(expit(-mu * (self.latent_risk - self.original_risk)))
+
+
 # --- the learner ---------------------------------------------------------------------------------
 
 
@@ -415,8 +509,10 @@ class Instance:
     event_time_ms: int | None
     latent: FloatArray
     original: FloatArray
-    latent_persistent: float
-    original_persistent: float
+    naive: tuple[float, float]
+    """Persistent answers of both spaces on arrival, of the expert `naive`."""
+    paper: tuple[float, float]
+    """The same of the expert `paper`."""
     label: int | None = None
     """Queued while it waits; the truth once it is learnt."""
 
@@ -430,7 +526,7 @@ class EarlyLabel:
 
 
 class PlainLearner:
-    """The whole learner; `observe` is the order of work of §0.
+    """The whole learner; `observe` is one step, in order.
 
     Inspection attributes hold what the last accepted record left behind: `parents`, `densities`
     (by step), `cutoff`, `since`, `soft_labels` (the unverified window's, by step), `walk_labels`
@@ -444,7 +540,9 @@ class PlainLearner:
         # delay table
         self.waiting: dict[str, Instance] = {}
         self.early: dict[str, EarlyLabel] = {}
-        self.settled: dict[str, int | None] = {}
+        self.settled: dict[str, tuple[Settled, int]] = {}
+        self.settled_log: list[str] = []
+        self.expired_by: dict[str, str] = {}
         # columns and copula
         self.features: dict[str, Feature] = {}
         self.columns: list[Column] = []
@@ -465,24 +563,28 @@ class PlainLearner:
         self.prototypes = [1 - start, start]
         self.soft_labels: dict[int, float] = {}
         self.walk_labels: dict[int, float] = {}
-        # tracks and ensemble
-        self.latent_weights: FloatArray = np.zeros(1)
-        self.original_weights: FloatArray = np.zeros(1)
+        # tracks and risks of both experts
+        self.naive = Persistent(config)
+        self.paper = Persistent(config)
         self.latent_rehearsed: FloatArray = np.zeros(1)
         self.original_rehearsed: FloatArray = np.zeros(1)
-        self.latent_risk = 0.0
-        self.original_risk = 0.0
-        self.labels_learnt = 0
+        self.latent_transient: FloatArray = np.zeros(1)
+        self.original_transient: FloatArray = np.zeros(1)
 
     # the verbs
 
-    def observe(self, id: str, x: Record, event_time_ms: int | None = None) -> Forecast | Rejection:
-        """A feature record: the order of work of §0."""
+    def observe(
+        self, id: str, x: FeatureValues, event_time_ms: int | None = None
+    ) -> Forecast | Rejection:
+        """A feature record: one step, in order."""
         if id in self.waiting or id in self.settled:
             answer = self.peek(x, event_time_ms)
             return answer if isinstance(answer, Rejection) else replace(answer, repeat=True)
+        before = copy.deepcopy((self.features, self.columns))
+        self.vote(x)
         values = read_record(x, self.config, self.features, self.columns)
         if isinstance(values, Rejection):
+            self.features, self.columns = before
             return values
         self.step += 1
         self.advance_clock(event_time_ms)
@@ -492,18 +594,24 @@ class PlainLearner:
         self.admit(x, values)
         self.map_record(values)
         self.update_graph()
-        forecast = self.predict(len(values))
-        expired += self.join(id, event_time_ms, forecast)
+        given = sum(not is_missing(name, value, self.config) for name, value in x.items())
+        forecast = replace(self.predict(len(values)), conflicts=given - len(values))
+        expired += self.join(id, event_time_ms)
+        default = self.config.delay.expired != "drop"
         return replace(
-            forecast, learnt=tuple(learnt), expired=tuple(expired), orphans=tuple(orphans)
+            forecast,
+            learnt=tuple(learnt),
+            expired=tuple(expired),
+            defaulted=tuple(expired) if default else (),
+            orphans=tuple(orphans),
         )
 
-    def peek(self, x: Record, event_time_ms: int | None = None) -> Forecast | Rejection:
+    def peek(self, x: FeatureValues, event_time_ms: int | None = None) -> Forecast | Rejection:
         """What `observe` would say; nothing changes, so nothing is reported as changed."""
         answer = copy.deepcopy(self).observe(LOOK_ID, x, event_time_ms)
         if isinstance(answer, Rejection):
             return answer
-        return replace(answer, learnt=(), expired=(), orphans=())
+        return replace(answer, learnt=(), expired=(), defaulted=(), orphans=())
 
     def learn(self, id: str, y: int, event_time_ms: int | None = None) -> LabelReceipt:
         """A label event: only queues, by the label policy."""
@@ -524,7 +632,7 @@ class PlainLearner:
                 self.early[id].y = y
             return LabelReceipt(outcome)
         if id in self.settled:
-            return LabelReceipt(settled_outcome(self.settled[id], y))
+            return self.learn_settled(id, *self.settled[id], y)
         self.early[id] = EarlyLabel(y, self.step)
         orphans = []
         while len(self.early) > self.config.delay.early_max:
@@ -532,8 +640,25 @@ class PlainLearner:
             del self.early[orphans[-1]]
         return LabelReceipt(LabelOutcome.EARLY, tuple(orphans))
 
+    def learn_settled(self, id: str, known: Settled, step: int, y: int) -> LabelReceipt:
+        """A label of an instance that has left the delay table."""
+        if known == "expired":
+            return LabelReceipt(LabelOutcome.LATE, setting=self.expired_by[id])
+        if known == y:
+            return LabelReceipt(LabelOutcome.REPEATED)
+        if isinstance(known, int) and self.config.delay.corrected == "first":
+            return LabelReceipt(LabelOutcome.CORRECTED_IGNORED)
+        self.settle(id, y, step)
+        if known == f"{y} by default":
+            return LabelReceipt(LabelOutcome.CONFIRMED)
+        for instance in self.verified:
+            if instance.step == step:
+                instance.label = y
+                return LabelReceipt(LabelOutcome.CORRECTED_RELABELLED)
+        return LabelReceipt(LabelOutcome.CORRECTION_TOO_LATE)
+
     def again(self, before: int, y: int) -> LabelOutcome:
-        """A second label for one that is not learnt yet."""
+        """A second label for one that is known."""
         if y == before:
             return LabelOutcome.REPEATED
         if self.config.delay.corrected == "last":
@@ -568,31 +693,19 @@ class PlainLearner:
         assert y is not None
         size = len(self.columns)
         latent, original = padded(instance.latent, size), padded(instance.original, size)
-        q = probability(self.latent_weights, latent)
+        q = probability(self.paper.latent_weights, latent)
         if int(q > 0.5) == y:
             r = self.config.softlabels.prototype_rate
             self.prototypes[y] = (1 - r) * self.prototypes[y] + r * q
-        self.latent_risk += cross_entropy(instance.latent_persistent, y)
-        self.original_risk += cross_entropy(instance.original_persistent, y)
-        self.labels_learnt += 1
-        self.latent_weights = self.persistent_step(self.latent_weights, latent, y)
-        self.original_weights = self.persistent_step(self.original_weights, original, y)
+        self.naive.learn(latent, original, instance.naive, y)
+        self.paper.learn(latent, original, instance.paper, y)
         del self.waiting[instance.id]
-        self.settle(instance.id, y)
+        self.settle(instance.id, y, instance.step)
         self.window = [other for other in self.window if other is not instance]
         self.verified = sorted([*self.verified, instance], key=lambda other: other.step)
         if len(self.verified) > self.config.graph.verified:
             self.evicted.append(self.verified.pop(0))
         self.rehearse()
-
-    def persistent_step(self, weights: FloatArray, vector: FloatArray, y: int) -> FloatArray:
-        """w ← w − η (∇CE + l2·w), η = max(floor, rate/√labels), the bias not penalised."""
-        tracks = self.config.tracks
-        rate = tracks.rate / math.sqrt(self.labels_learnt)
-        penalty = tracks.l2 * weights
-        penalty[0] = 0.0
-        step: FloatArray = gradient(weights, [vector], [y]) + penalty
-        return weights - max(rate, tracks.rate_floor) * step
 
     def rehearse(self) -> None:
         """One step on the verified set: of the rehearsing weights, or with one track of the only
@@ -601,8 +714,9 @@ class PlainLearner:
         latent = [padded(instance.latent, size) for instance in self.verified]
         original = [padded(instance.original, size) for instance in self.verified]
         if self.config.ablate.dual_track:
-            self.latent_weights = self.rehearsal_step(self.latent_weights, latent)
-            self.original_weights = self.rehearsal_step(self.original_weights, original)
+            only = self.paper
+            only.latent_weights = self.rehearsal_step(only.latent_weights, latent)
+            only.original_weights = self.rehearsal_step(only.original_weights, original)
         else:
             self.latent_rehearsed = self.rehearsal_step(self.latent_rehearsed, latent)
             self.original_rehearsed = self.rehearsal_step(self.original_rehearsed, original)
@@ -619,39 +733,60 @@ class PlainLearner:
     def anchors(self) -> tuple[FloatArray, FloatArray]:
         """Where the transient tracks and the travelling classifier start."""
         if self.config.ablate.dual_track or self.config.tracks.rehearsal_rate == 0:
-            return self.latent_weights, self.original_weights
+            return self.paper.latent_weights, self.paper.original_weights
         return self.latent_rehearsed, self.original_rehearsed
 
-    def settle(self, id: str, y: int | None) -> None:
-        """Remember an answered (y) or expired (None) id, the newest `settled_max` of them."""
-        self.settled.pop(id, None)
-        self.settled[id] = y
-        while len(self.settled) > self.config.delay.settled_max:
-            del self.settled[next(iter(self.settled))]
+    def settle(self, id: str, outcome: Settled, step: int) -> None:
+        """Remember an id that has left; of the last `settled_max` entries, the newest of each id.
+
+        `settled_ms` is not modelled: it takes 4096 ids before the first are forgotten by it.
+        """
+        self.settled[id] = outcome, step
+        self.settled_log.append(id)
+        first = max(0, len(self.settled_log) - self.config.delay.settled_max)
+        self.settled_log = self.settled_log[first:]
+        self.settled = {each: self.settled[each] for each in self.settled_log}
 
     # 2. instances past their expiry leave
 
     def expire(self) -> list[str]:
-        """Instances too old by steps or by event time, without a queued label."""
-        gone = [i for i in self.waiting.values() if i.label is None and self.is_past(i)]
-        gone.sort(key=lambda instance: instance.step)
-        for instance in gone:
-            self.forget(instance)
-        return [instance.id for instance in gone]
+        """Instances too old by steps or by event time, without a queued label; some at a time."""
+        delay, clock = self.config.delay, self.clock_ms
+        alone = [instance for instance in self.waiting.values() if instance.label is None]
+        alone.sort(key=lambda instance: instance.step)
+        by_steps = [
+            i for i in alone if delay.expire_steps is not None
+            and i.step + delay.expire_steps < self.step
+        ][:EXPIRE_STEP_MAX]  # fmt: skip
+        by_time = [
+            (i.event_time_ms, i.step, i)
+            for i in alone
+            if i not in by_steps
+            and delay.expire_ms is not None
+            and i.event_time_ms is not None
+            and clock is not None
+            and i.event_time_ms + delay.expire_ms < clock
+        ]
+        by_time = sorted(by_time, key=lambda each: each[:2])[: EXPIRE_STEP_MAX - len(by_steps)]
+        for instance in by_steps:
+            self.leave(instance, "expire_steps")
+        late = sorted((each for *_, each in by_time), key=lambda instance: instance.step)
+        for instance in late:
+            self.leave(instance, "expire_ms")
+        return [instance.id for instance in [*by_steps, *late]]
 
-    def is_past(self, instance: Instance) -> bool:
-        """Whether an instance has waited too long."""
-        delay = self.config.delay
-        if instance.step + delay.expire_steps < self.step:
-            return True
-        if delay.expire_ms is None or instance.event_time_ms is None or self.clock_ms is None:
-            return False
-        return instance.event_time_ms + delay.expire_ms < self.clock_ms
-
-    def forget(self, instance: Instance) -> None:
-        """An instance leaves the delay table and the window unanswered."""
+    def leave(self, instance: Instance, setting: str) -> None:
+        """An instance is learnt with the default label, or forgotten unanswered."""
+        default = self.config.delay.expired
+        if default != "drop":
+            instance.label = default
+            self.learn_from(instance)
+            by_default: Settled = "1 by default" if default else "0 by default"
+            self.settled[instance.id] = by_default, instance.step
+            return
         del self.waiting[instance.id]
-        self.settle(instance.id, None)
+        self.expired_by[instance.id] = setting
+        self.settle(instance.id, "expired", instance.step)
         if any(other is instance for other in self.window):
             self.window = [other for other in self.window if other is not instance]
             self.evicted.append(instance)
@@ -666,12 +801,48 @@ class PlainLearner:
 
     # 3. x_t enters the coarse buffer, is mapped, imputed; the correlation is updated
 
-    def admit(self, x: Record, values: Mapping[str, float | str]) -> None:
+    def vote(self, x: FeatureValues) -> None:
+        """Provisional features count a cell by its JSON type; the most frequent type decides."""
+        for name, value in x.items():
+            if is_missing(name, value, self.config) or not is_json(value):
+                continue
+            given = json_type(value)
+            feature = self.features.get(name)
+            if feature is None:
+                kept = not self.config.columns.strict
+                if kept and given not in accepted_types(name, self.config, {}):
+                    self.features[name] = new_feature(name, 0.0, given, self.config)
+                continue
+            if not feature.votes:
+                continue
+            feature.votes[given] = feature.votes.get(given, 0) + 1
+            if given == feature.json_type:
+                if feature.votes[given] >= KIND_EVIDENCE:
+                    feature.votes = {}
+            elif feature.votes[given] > feature.votes[feature.json_type]:
+                self.change_kind(name, feature, given)
+
+    def change_kind(self, name: str, feature: Feature, given: str) -> None:
+        """Another JSON type from now on; the columns of a text, or a number's, are retired."""
+        if len(self.columns) >= self.config.copula.max_columns:
+            return
+        if "string" in (given, feature.json_type):
+            self.columns = [
+                replace(column, feature=RETIRED + name) if column.feature == name else column
+                for column in self.columns
+            ]
+            for row in self.coarse:
+                row.pop(name, None)
+        kind: FeatureKind = "nominal" if given == "string" else "ordinal"
+        self.features[name] = Feature(given, kind, declared=False, votes=feature.votes)
+
+    def admit(self, x: FeatureValues, values: Mapping[str, float | str]) -> None:
         """New features in the record's order first; then new levels, in the features' order."""
         known = list(self.features)
         for name, value in values.items():
             if name not in self.features:
                 self.features[name] = new_feature(name, value, json_type(x[name]), self.config)
+            if not any(column.feature == name for column in self.columns):
                 self.columns += new_feature_columns(name, value, self.config)
         most = self.config.copula.max_columns
         for name in [*known, *(name for name in values if name not in known)]:
@@ -682,8 +853,8 @@ class PlainLearner:
             if isinstance(value, str):
                 self.columns += new_level_column(name, value, self.columns, most)
         size = len(self.columns)
-        self.latent_weights = padded(self.latent_weights, size + 1)
-        self.original_weights = padded(self.original_weights, size + 1)
+        self.naive.grow(size)
+        self.paper.grow(size)
         self.latent_rehearsed = padded(self.latent_rehearsed, size + 1)
         self.original_rehearsed = padded(self.original_rehearsed, size + 1)
         correlation = np.eye(size)
@@ -734,7 +905,7 @@ class PlainLearner:
         return dict(sorted(nodes.items()))
 
     def update_graph(self) -> None:
-        """Densities (exact or amortised, R10) and parents."""
+        """Densities (exact or amortised) and parents."""
         nodes = self.fine_buffer()
         steps = list(nodes)
         distance = distances(np.array(list(nodes.values())))
@@ -791,45 +962,53 @@ class PlainLearner:
         )
         self.soft_labels = {i.step: probability(f, nodes[i.step]) for i in self.window}
 
-    # 5. transient tracks branch off, predict, and are thrown away
+    # 5. transient tracks branch off and both experts answer
 
     def predict(self, features_observed: int) -> Forecast:
-        """The four track probabilities and the risk-weighted answer."""
-        ablate, beta = self.config.ablate, self.config.ensemble.beta
-        self.soft_labels, self.walk_labels = {}, {}
-        latent_transient, original_transient = self.anchors()
-        if self.labels_learnt > 0 and not ablate.softlabels:
-            self.make_soft_labels()
-            latent_transient = self.transient_weights(
-                latent_transient, {i.step: i.latent for i in self.window}
-            )
-            original_transient = self.transient_weights(
-                original_transient, {i.step: i.original for i in self.window}
-            )
-        if ablate.dual_track:
-            self.latent_weights, self.original_weights = latent_transient, original_transient
-        zp = probability(self.latent_weights, self.latent)
-        zt = probability(latent_transient, self.latent)
-        op = probability(self.original_weights, self.original)
-        ot = probability(original_transient, self.original)
-        alpha = self.latent_weight()
-        naive = alpha * zp + (1 - alpha) * op
+        """The answers of both experts; that of `paper` is the forecast."""
+        self.branch()
+        beta = self.config.ensemble.beta
+        zp, op = self.paper.answers(self.latent, self.original)
+        zt = probability(self.latent_transient, self.latent)
+        ot = probability(self.original_transient, self.original)
+        alpha = self.paper.latent_weight()
         p = alpha * (beta * zp + (1 - beta) * zt) + (1 - alpha) * (beta * op + (1 - beta) * ot)
+        alpha = self.naive.latent_weight()
+        zn, on = self.naive.answers(self.latent, self.original)
+        naive = alpha * zn + (1 - alpha) * on
         return Forecast(
             step=self.step,
             p=p,
             label=int(p > 0.5),
             naive=naive,
-            latent_weight=alpha,
-            latent_persistent=zp,
-            latent_transient=zt,
-            original_persistent=op,
-            original_transient=ot,
             labels_learnt=self.labels_learnt,
             unverified=len(self.waiting),
             observed_share=features_observed / len(self.features) if self.features else 0.0,
             uncertainty=entropy(p),
+            experts={"naive": ExpertAnswer(naive, 0.0), "paper": ExpertAnswer(p, 1.0)},
         )
+
+    def branch(self) -> None:
+        """New transient weights; with one track they become the persistent ones of `paper`."""
+        ablate = self.config.ablate
+        self.soft_labels, self.walk_labels = {}, {}
+        self.latent_transient, self.original_transient = self.anchors()
+        if self.labels_learnt > 0 and not ablate.softlabels:
+            self.make_soft_labels()
+            self.latent_transient = self.transient_weights(
+                self.latent_transient, {i.step: i.latent for i in self.window}
+            )
+            self.original_transient = self.transient_weights(
+                self.original_transient, {i.step: i.original for i in self.window}
+            )
+        if ablate.dual_track:
+            self.paper.latent_weights = self.latent_transient
+            self.paper.original_weights = self.original_transient
+
+    @property
+    def labels_learnt(self) -> int:
+        """Labels learnt so far."""
+        return self.paper.labels_learnt
 
     def transient_weights(
         self, weights: FloatArray, vectors: Mapping[int, FloatArray]
@@ -844,18 +1023,9 @@ class PlainLearner:
             g = g / len(rows)
         return weights - tracks.transient_rate * g
 
-    def latent_weight(self) -> float:
-        """α = softmax(−μR), the latent space's share; ½ before the first label (R15)."""
-        if self.config.ablate.risk:
-            return 1.0
-        if self.labels_learnt == 0:
-            return 0.5
-        mu = math.sqrt(2 * math.log(2) / (self.config.ensemble.horizon or self.labels_learnt))
-        return float(expit(-mu * (self.latent_risk - self.original_risk)))
-
     # 6. t joins the unverified window and the delay table
 
-    def join(self, id: str, event_time_ms: int | None, forecast: Forecast) -> list[str]:
+    def join(self, id: str, event_time_ms: int | None) -> list[str]:
         """Keep what was predicted from; answer the ids that `pending_max` pushed out."""
         instance = Instance(
             id,
@@ -863,8 +1033,8 @@ class PlainLearner:
             event_time_ms,
             self.latent,
             self.original,
-            forecast.latent_persistent,
-            forecast.original_persistent,
+            self.naive.answers(self.latent, self.original),
+            self.paper.answers(self.latent, self.original),
         )
         if id in self.early:
             instance.label = self.early.pop(id).y
@@ -875,13 +1045,6 @@ class PlainLearner:
         pushed_out = []
         while len(self.waiting) > self.config.delay.pending_max:
             oldest = min(self.waiting.values(), key=lambda other: other.step)
-            self.forget(oldest)
+            self.leave(oldest, "pending_max")
             pushed_out.append(oldest.id)
         return pushed_out
-
-
-def settled_outcome(settled: int | None, y: int) -> LabelOutcome:
-    """A label for an instance that has expired (None) or was learnt with `settled`."""
-    if settled is None:
-        return LabelOutcome.LATE
-    return LabelOutcome.REPEATED if settled == y else LabelOutcome.CORRECTED_IGNORED

@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from dtgol_core.types import Forecast, LabelReceipt, Record, Rejection, Value
+from dtgol_core.types import FeatureValues, Forecast, LabelReceipt, Rejection, Value
 
 LEVELS = ("red", "green", "blue", "grün", "")
 
@@ -21,7 +21,7 @@ class FeatureEvent:
     """A feature record arrives."""
 
     id: str
-    x: Record
+    x: FeatureValues
     event_time_ms: int | None = None
 
 
@@ -36,14 +36,14 @@ class LabelEvent:
 
 Event: TypeAlias = FeatureEvent | LabelEvent
 Answer: TypeAlias = Forecast | Rejection | LabelReceipt
-Builder: TypeAlias = Callable[[int, int], list[Record]]
+Builder: TypeAlias = Callable[[int, int], list[FeatureValues]]
 
 
 class Verbs(Protocol):
     """What `play` needs of a learner."""
 
     def observe(
-        self, id: str, x: Record, event_time_ms: int | None = None
+        self, id: str, x: FeatureValues, event_time_ms: int | None = None
     ) -> Forecast | Rejection: ...
 
     def learn(self, id: str, y: int, event_time_ms: int | None = None) -> LabelReceipt: ...
@@ -63,7 +63,7 @@ def play(learner: Verbs, events: Sequence[Event]) -> list[Answer]:
 # --- feature records -----------------------------------------------------------------------------
 
 
-def plain_numbers(seed: int, rows: int, features: int = 4) -> list[Record]:
+def plain_numbers(seed: int, rows: int, features: int = 4) -> list[FeatureValues]:
     """Correlated continuous features, nothing missing."""
     rng = np.random.default_rng(seed)
     mixing = rng.normal(size=(features, features))
@@ -71,10 +71,10 @@ def plain_numbers(seed: int, rows: int, features: int = 4) -> list[Record]:
     return [{f"x{j}": float(v) for j, v in enumerate(row)} for row in values]
 
 
-def mixed(seed: int, rows: int) -> list[Record]:
+def mixed(seed: int, rows: int) -> list[FeatureValues]:
     """All four kinds, tied to one hidden number; a few cells missing, some as null."""
     rng = np.random.default_rng(seed)
-    records: list[Record] = []
+    records: list[FeatureValues] = []
     for _ in range(rows):
         hidden = float(rng.normal())
         record: dict[str, Value] = {
@@ -94,7 +94,7 @@ def mixed(seed: int, rows: int) -> list[Record]:
     return records
 
 
-def half_missing(seed: int, rows: int) -> list[Record]:
+def half_missing(seed: int, rows: int) -> list[FeatureValues]:
     """`mixed` with half of the cells gone."""
     rng = np.random.default_rng([seed, 1])
     return [
@@ -103,17 +103,17 @@ def half_missing(seed: int, rows: int) -> list[Record]:
     ]
 
 
-def duplicates(seed: int, rows: int) -> list[Record]:
+def duplicates(seed: int, rows: int) -> list[FeatureValues]:
     """Few distinct records over and over: ties in ranks, distances and densities."""
     rng = np.random.default_rng([seed, 2])
     pool = mixed(seed, 5)
     return [dict(pool[int(rng.integers(len(pool)))]) for _ in range(rows)]
 
 
-def constant_columns(seed: int, rows: int) -> list[Record]:
+def constant_columns(seed: int, rows: int) -> list[FeatureValues]:
     """One feature moves; the others never do, one of them is often missing."""
     rng = np.random.default_rng(seed)
-    records: list[Record] = []
+    records: list[FeatureValues] = []
     for _ in range(rows):
         record: dict[str, Value] = {
             "still": 0.1,
@@ -128,9 +128,9 @@ def constant_columns(seed: int, rows: int) -> list[Record]:
     return records
 
 
-def empty_rows(seed: int, rows: int) -> list[Record]:
+def empty_rows(seed: int, rows: int) -> list[FeatureValues]:
     """The first rows and every third one have nothing: absent, or null under a new name."""
-    records: list[Record] = []
+    records: list[FeatureValues] = []
     for i, record in enumerate(mixed(seed, rows)):
         if i < 3 or i % 3 == 0:
             records.append({} if i % 2 else dict.fromkeys([*record, "never"]))
@@ -139,10 +139,10 @@ def empty_rows(seed: int, rows: int) -> list[Record]:
     return records
 
 
-def coming_and_going(seed: int, rows: int) -> list[Record]:
+def coming_and_going(seed: int, rows: int) -> list[FeatureValues]:
     """A feature is there only for its stretch of the stream; names come in shuffled order."""
     rng = np.random.default_rng(seed)
-    records: list[Record] = []
+    records: list[FeatureValues] = []
     for i in range(rows):
         first = 8 * i // max(rows, 1)
         names = [f"f{j}" for j in range(first, first + 3)] + ["base"]
@@ -157,11 +157,11 @@ def coming_and_going(seed: int, rows: int) -> list[Record]:
     return records
 
 
-def extremes(seed: int, rows: int) -> list[Record]:
+def extremes(seed: int, rows: int) -> list[FeatureValues]:
     """±1e150, the smallest numbers, zeros of both signs, neighbours in the last bit."""
     rng = np.random.default_rng(seed)
     pool = [1e150, -1e150, 5e-324, -5e-324, 0.0, -0.0, 1e-200, 1.0, np.nextafter(1.0, 2), 0.5]
-    records: list[Record] = []
+    records: list[FeatureValues] = []
     for _ in range(rows):
         picks = rng.integers(len(pool), size=3)
         record: dict[str, Value] = {f"e{j}": float(pool[int(k)]) for j, k in enumerate(picks)}
@@ -171,10 +171,10 @@ def extremes(seed: int, rows: int) -> list[Record]:
     return records
 
 
-def turning_continuous(seed: int, rows: int) -> list[Record]:
+def turning_continuous(seed: int, rows: int) -> list[FeatureValues]:
     """Whole numbers: one gets its 15th distinct value late, one a half, one never does."""
     rng = np.random.default_rng(seed)
-    records: list[Record] = []
+    records: list[FeatureValues] = []
     for i in range(rows):
         records.append(
             {
@@ -186,10 +186,10 @@ def turning_continuous(seed: int, rows: int) -> list[Record]:
     return records
 
 
-def many_levels(seed: int, rows: int) -> list[Record]:
+def many_levels(seed: int, rows: int) -> list[FeatureValues]:
     """A nominal feature with more than 32 levels beside one with few, both often missing."""
     rng = np.random.default_rng(seed)
-    records: list[Record] = []
+    records: list[FeatureValues] = []
     for i in range(rows):
         record: dict[str, Value] = {"x": round(float(rng.normal()), 1)}
         if rng.random() < 0.8:
@@ -200,10 +200,10 @@ def many_levels(seed: int, rows: int) -> list[Record]:
     return records
 
 
-def clusters(seed: int, rows: int) -> list[Record]:
+def clusters(seed: int, rows: int) -> list[FeatureValues]:
     """Two far clusters on a coarse grid: equal distances and equal densities abound."""
     rng = np.random.default_rng(seed)
-    records: list[Record] = []
+    records: list[FeatureValues] = []
     for _ in range(rows):
         centre = 10.5 * int(rng.integers(2))
         records.append({f"x{j}": centre + float(rng.integers(-1, 2)) for j in range(2)})
@@ -213,10 +213,10 @@ def clusters(seed: int, rows: int) -> list[Record]:
 def with_bad_records(builder: Builder) -> Builder:
     """Every fifth record of a builder is spoilt in one of the ways that are refused."""
 
-    def spoilt(seed: int, rows: int) -> list[Record]:
+    def spoilt(seed: int, rows: int) -> list[FeatureValues]:
         rng = np.random.default_rng([seed, 3])
         bad: list[Value] = [float("nan"), float("inf"), 1.1e150, -(10**400), "text", True, 0.5]
-        records: list[Record] = []
+        records: list[FeatureValues] = []
         for i, record in enumerate(builder(seed, rows)):
             names = sorted(record)
             if i % 5 == 4 and names:
@@ -227,6 +227,23 @@ def with_bad_records(builder: Builder) -> Builder:
         return records
 
     return spoilt
+
+
+def changing_types(seed: int, rows: int) -> list[FeatureValues]:
+    """Numbers, texts, booleans and missing markers in the same features, one type prevailing."""
+    rng = np.random.default_rng([seed, 4])
+    given: list[Value] = ["high", "n/a", 1, 2.5, True, False, "low", float("nan")]
+    records: list[FeatureValues] = []
+    for i in range(rows):
+        share = 0.5 if i < 30 else 0.1
+        wild = {name: given[int(rng.integers(len(given)))] for name in ("pulse", "ward", "flag")}
+        tame: dict[str, Value] = {
+            "pulse": round(float(rng.normal()), 1),
+            "ward": LEVELS[int(rng.integers(len(LEVELS)))],
+            "flag": bool(rng.integers(2)),
+        }
+        records.append({name: wild[name] if rng.random() < share else tame[name] for name in tame})
+    return records
 
 
 BUILDERS: Mapping[str, Builder] = {
@@ -242,13 +259,14 @@ BUILDERS: Mapping[str, Builder] = {
     "many levels": many_levels,
     "clusters": clusters,
     "bad records": with_bad_records(mixed),
+    "changing types": changing_types,
 }
 
 
 # --- labels --------------------------------------------------------------------------------------
 
 
-def labels_of(records: Sequence[Record], seed: int, noise: float = 0.1) -> list[int]:
+def labels_of(records: Sequence[FeatureValues], seed: int, noise: float = 0.1) -> list[int]:
     """Labels that depend on the values: the sign of the numbers' and levels' sum, some flipped."""
     rng = np.random.default_rng([seed, 4])
     labels = []
@@ -295,7 +313,7 @@ PUNCTUAL = LabelHabits(10, 0, 0, 0, 0, 0, 0, 0)
 
 
 def events_of(
-    records: Sequence[Record],
+    records: Sequence[FeatureValues],
     labels: Sequence[int],
     seed: int,
     habits: LabelHabits | None = None,

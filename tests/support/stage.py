@@ -10,27 +10,35 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import orjson
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from pipeline.brokers import Broker
-from pipeline.decisions import decisions, journal_record
-from pipeline.fold import Fold, Output, Place
-from pipeline.operators.topics_admin import apply
+from pipeline.kafka.record import Record
+from pipeline.kafka.topic_admin import apply
+from pipeline.learning.fold import Fold
+from pipeline.learning.outputs import Output, PartitionRef
+from pipeline.learning.poison import CrashLog
+from pipeline.sandbox.brokers import Broker
+from tests.support.forkserver import running
 from tests.support.waiting import wait_until
-from tests.support.workers import running
-from topics.catalog import CATALOG, wishes
+from topics.catalog import CATALOG, desired_topics
 from topics.deadletters import DeadLetter, is_marker
 from topics.headers import Header, read_headers
-from topics.refusals import Rejection
+from topics.reasons import Rejection
 
 QUEUE_MAX = 50_000
 """Half of what librdkafka holds: a long backlog is sent as fast as the broker takes it."""
 READ_S = 30.0
+LEADERLESS = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError._UNKNOWN_PARTITION,
+)
 WEB = re.compile(r"web: (http://\S+)")
 
 
@@ -44,13 +52,13 @@ class Process:
 
     @property
     def url(self) -> str:
-        """Where its pages are; empty until its log says so.
+        """The address of its pages; empty until it is in its log.
 
         The system chooses the port: one chosen beforehand may be taken when it is wanted.
         """
         if not self._url:
-            said = WEB.search(self.log_path.read_text(errors="replace"))
-            self._url = said[1] if said else ""
+            found = WEB.search(self.log_path.read_text(errors="replace"))
+            self._url = found[1] if found else ""
         return self._url
 
     def alive(self) -> bool:
@@ -108,7 +116,7 @@ class Stage:
         if self.broker.limits.creates_topics:
             apply(
                 AdminClient(self.broker.config),
-                wishes(self.prefix, self.partitions, self.replication),
+                desired_topics(self.prefix, self.partitions, self.replication),
             )
         else:
             self.partitions = self.broker.limits.partitions_max or self.partitions
@@ -167,7 +175,7 @@ class Stage:
         config: str | None = None,
         entry: Sequence[str] = ("pipeline",),
     ) -> Iterator[Process]:
-        """A worker or evaluator for the length of the block, with short patience.
+        """A worker or evaluator for the length of the block, with short timeouts.
 
         `entry` is the module that is run, with arguments of its own in front.
         """
@@ -177,11 +185,13 @@ class Stage:
             path = self.folder / f"dtgol-{self.started}.toml"
             path.write_text(config)
         log_path = self.folder / f"{role}-{self.started}.log"
-        with running(self.command(role, 0, path, *more, entry=entry), log_path) as child:
+        module, *before = entry
+        arguments = [*before, *self.command(role, path, *more)]
+        with running(module, arguments, log_path) as child:
             yield Process(child, log_path)
 
     def chosen(self) -> dict[str, object]:
-        """The settings of every process here: short patience, then what the test wants."""
+        """The settings of every process here: short timeouts, then what the test wants."""
         return {
             "kafka.session_timeout_ms": 6000,
             "kafka.heartbeat_ms": 1000,
@@ -194,13 +204,13 @@ class Stage:
             **self.settings,
         }
 
-    def command(
-        self, role: str, port: int, path: Path, *more: str, entry: Sequence[str] = ("pipeline",)
-    ) -> list[str]:
+    def command(self, role: str, path: Path | None = None, *more: str) -> list[str]:
+        """The arguments of `dtgol` that start a process here."""
         options = [f"--set={key}={value}" for key, value in self.chosen().items()]
+        config = str(path or self.folder / "dtgol.toml")
         return [
-            *("-m", *entry, role, "--bootstrap", self.broker.bootstrap),
-            *("--prefix", self.prefix, "--web-port", str(port), "--config", str(path)),
+            *(role, "--bootstrap", self.broker.bootstrap, "--prefix", self.prefix),
+            *("--web-port", "0", "--config", config),
             *options,
             *more,
         ]
@@ -213,8 +223,11 @@ class Stage:
     def evaluator(self, *more: str) -> Any:
         return self.process("evaluator", *more)
 
-    def read(self, name: str) -> list[Message]:
-        """Everything that is on a topic now, partition by partition."""
+    def read(self, name: str) -> list[Record]:
+        """Everything that is on a topic now, partition by partition.
+
+        By a consumer of its own: the tests do not trust the reader that they test.
+        """
         settings = {
             "group.id": "test-reader",
             "enable.auto.commit": False,
@@ -227,19 +240,20 @@ class Stage:
             consumer.close()
 
     def predictions(self) -> list[dict[str, Any]]:
-        return [orjson.loads(message.value() or b"") for message in self.read("predictions")]
+        return [orjson.loads(record.value or b"") for record in self.read("predictions")]
 
     def scores(self) -> list[dict[str, Any]]:
-        return [orjson.loads(message.value() or b"") for message in self.read("scores")]
+        return [orjson.loads(record.value or b"") for record in self.read("scores")]
 
-    def letters(self) -> list[tuple[DeadLetter, Message]]:
+    def letters(self) -> list[tuple[DeadLetter, Record]]:
+        """The dead letters, with their headers read; markers of redriven ones are left out."""
         found = []
-        for message in self.read("dead-letters"):
-            if is_marker(message.headers() or []):  # type: ignore[arg-type]
+        for record in self.read("dead-letters"):
+            if is_marker(record.headers):
                 continue
-            letter = read_headers(DeadLetter, message.headers() or [])  # type: ignore[arg-type]
+            letter = read_headers(DeadLetter, record.headers)
             assert not isinstance(letter, Rejection), letter
-            found.append((letter, message))
+            found.append((letter, record))
         return found
 
     def await_answers(
@@ -249,59 +263,74 @@ class Stage:
         alive = process.alive if process is not None else None
 
         def all_there() -> bool:
-            return ids <= {said["id"] for said in self.predictions()}
+            return ids <= {prediction["id"] for prediction in self.predictions()}
 
         wait_until(all_there, f"{len(ids)} answers", limit_s, alive)
 
     def offline(self) -> tuple[list[Fold], dict[tuple[int, int], Output]]:
         """The journal folded here: the states, and the one prediction of each identity."""
         journal = self.topic("journal")
-        folds, said = [], {}
+        folds, predictions = [], {}
         journal_id = self.predictions()[0]["at"]["journal"]
-        by_partition: dict[int, list[Message]] = {n: [] for n in range(self.partitions)}
-        for message in self.read("journal"):
-            by_partition[message.partition() or 0].append(message)
-        for number, messages in by_partition.items():
-            place = Place(journal_id, journal, number, self.topic("features"), self.topic("labels"))
-            records = [journal_record(message) for message in messages]
-            fold = Fold(place, skips=decisions(records).skips)
+        by_partition: dict[int, list[Record]] = {n: [] for n in range(self.partitions)}
+        for record in self.read("journal"):
+            by_partition[record.partition].append(record)
+        for number, records in by_partition.items():
+            ref = PartitionRef(
+                journal_id, journal, number, self.topic("features"), self.topic("labels")
+            )
+            fold = Fold(ref, skips=CrashLog.of(records).skips)
             for record in records:
                 for output in fold.apply(record):
                     if output.topic == "predictions":
-                        said[number, record.offset] = output
+                        predictions[number, record.offset] = output
             folds.append(fold)
-        return folds, said
+        return folds, predictions
 
     def verify(self) -> list[Fold]:
         """Every prediction has the bytes that the journal gives, and none is missing."""
-        folds, said = self.offline()
+        folds, expected = self.offline()
         found: set[tuple[int, int]] = set()
-        for message in self.read("predictions"):
-            at = orjson.loads(message.value() or b"")["at"]
+        for record in self.read("predictions"):
+            at = orjson.loads(record.value or b"")["at"]
             identity = at["partition"], at["offset"]
-            assert message.partition() == at["partition"]
-            assert message.value() == said[identity].value, identity
-            assert message.key() == said[identity].key
+            assert record.partition == at["partition"]
+            assert record.value == expected[identity].value, identity
+            assert record.key == expected[identity].key
             found.add(identity)
-        assert found == set(said)
+        assert found == set(expected)
         return folds
 
 
-def _read_all(consumer: Consumer, topic: str, partitions: int) -> list[Message]:
+def _watermarks(consumer: Consumer, place: TopicPartition) -> tuple[int, ...]:
+    """Empty while the partition has no leader that knows it: a moment after it was created."""
+    try:
+        return tuple(consumer.get_watermark_offsets(place, timeout=READ_S))
+    except KafkaException as error:
+        if error.args[0].code() not in LEADERLESS:
+            raise
+        return ()
+
+
+def _read_all(consumer: Consumer, topic: str, partitions: int) -> list[Record]:
     places = [TopicPartition(topic, number) for number in range(partitions)]
     ends = {}
     for place in places:
-        place.offset, ends[place.partition] = consumer.get_watermark_offsets(place, timeout=READ_S)
+        low_and_high = wait_until(
+            partial(_watermarks, consumer, place), f"a leader of {topic}", READ_S
+        )
+        place.offset, ends[place.partition] = low_and_high
     left = [place for place in places if place.offset < ends[place.partition]]
-    found: dict[int, list[Message]] = {number: [] for number in range(partitions)}
+    found: dict[int, list[Record]] = {number: [] for number in range(partitions)}
     consumer.assign(left)
     until = time.monotonic() + READ_S
     while left:
         for message in consumer.consume(1000, 0.05):
             if message.error() is None:
-                found[message.partition() or 0].append(message)
+                record = Record.from_confluent(message)
+                found[record.partition].append(record)
                 until = time.monotonic() + READ_S  # a long topic may take long, while it comes
         left = [at for at in consumer.position(left) if at.offset < ends[at.partition]]
         if time.monotonic() > until:
             raise AssertionError(f"{topic}: {left} not read to the end in {READ_S:g} s")
-    return [message for number in sorted(found) for message in found[number]]
+    return [record for number in sorted(found) for record in found[number]]

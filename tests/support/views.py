@@ -1,4 +1,4 @@
-"""What the tests look at inside the fast learner; nothing here changes it.
+"""Views of the inside of the fast learner; nothing here changes it.
 
 `Watched` is a learner whose graph and soft labels remember what they last computed: by the time
 `observe` returns, the record has joined the window and another may have left it.
@@ -10,13 +10,24 @@ import numpy as np
 import numpy.typing as npt
 
 from dtgol_core.buffer import UNVERIFIED
+from dtgol_core.combination import Combination
 from dtgol_core.config import Config, SoftLabelsConfig
 from dtgol_core.delay import BLOCK_STEPS
+from dtgol_core.experts.naive import Naive
+from dtgol_core.experts.paper import Paper
 from dtgol_core.graph import ROOT, Graph
 from dtgol_core.learner import Learner
 from dtgol_core.softlabels import SoftLabels
 from dtgol_core.state import decode, digest, encode
-from dtgol_core.types import FloatArray, Forecast, IntArray, LabelReceipt, Record, Rejection
+from dtgol_core.types import (
+    FeatureValues,
+    FloatArray,
+    Forecast,
+    IntArray,
+    LabelReceipt,
+    Rejection,
+    Vectors,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +87,32 @@ class WatchedSoftLabels(SoftLabels):
         return soft
 
 
+def paper_of(learner: Learner) -> Paper:
+    """The paper's expert."""
+    paper = learner.experts["paper"]
+    assert isinstance(paper, Paper)
+    return paper
+
+
+def naive_of(learner: Learner) -> Naive:
+    """The naive expert."""
+    naive = learner.experts["naive"]
+    assert isinstance(naive, Naive)
+    return naive
+
+
 class Watched:
-    """A fast learner with a watched graph and watched soft labels."""
+    """A fast learner whose paper's expert has a watched graph and watched soft labels."""
 
     def __init__(self, config: Config) -> None:
         self.learner = Learner(config)
-        self._graph = self.learner.graph = WatchedGraph(config.graph)
-        self._softlabels = self.learner.softlabels = WatchedSoftLabels(config.softlabels)
+        self.paper = paper_of(self.learner)
+        self._graph = self.paper.geometry.graph = WatchedGraph(config.graph)
+        self._softlabels = self.paper.softlabels = WatchedSoftLabels(config.softlabels)
 
-    def observe(self, id: str, x: Record, event_time_ms: int | None = None) -> Forecast | Rejection:
+    def observe(
+        self, id: str, x: FeatureValues, event_time_ms: int | None = None
+    ) -> Forecast | Rejection:
         self._softlabels.seen = {}
         return self.learner.observe(id, x, event_time_ms)
 
@@ -105,14 +133,16 @@ class Watched:
     @property
     def window(self) -> list[int]:
         """Steps of the unverified window, oldest first."""
-        buffer = self.learner.buffer
+        buffer = self.paper.geometry.buffer
         return [int(buffer.steps[slot]) for slot in buffer.window.tolist()]
 
-    def vectors(self, step: int) -> tuple[FloatArray, FloatArray]:
-        """The latent and the original vector of an instance in the fine buffer."""
-        slot = self.learner.buffer.find(step)
-        assert slot is not None
-        return self.learner.buffer.latent[slot], self.learner.buffer.original[slot]
+
+def vectors_of(learner: Learner, step: int) -> Vectors:
+    """The vectors of an instance in the fine buffer."""
+    buffer = paper_of(learner).geometry.buffer
+    slot = buffer.find(step)
+    assert slot is not None
+    return Vectors(buffer.latent[slot], buffer.original[slot])
 
 
 def digest_of(learner: Learner) -> str:
@@ -125,30 +155,39 @@ def reborn(learner: Learner, config: Config | None = None) -> Learner:
     return Learner.restore(config or learner.config, decode(encode(learner.snapshot())))
 
 
+def max_block_bytes(learner: Learner) -> int:
+    """The newest block is kept whatever the bound."""
+    return max((block.bytes for block in learner.delay._blocks.values()), default=0)
+
+
 def sizes_beyond_bounds(learner: Learner) -> dict[str, tuple[int, int]]:
     """Every container that is larger than its bound: name to (size, bound)."""
-    config, delay, buffer = learner.config, learner.delay, learner.buffer
-    slots = config.graph.unverified + config.graph.verified + 2
-    pending = len(delay)
+    config, delay, pending = learner.config, learner.delay, learner.pending
     sizes = {
         "columns": (learner.columns.width, config.copula.max_columns),
         "coarse buffer": (learner.marginals.rows.shape[1], config.copula.window),
-        "window": (len(buffer.window), config.graph.unverified),
-        "verified": (len(buffer.verified), config.graph.verified),
-        "slots": (len(buffer.steps), slots),
-        "graph slots": (len(learner.graph.density), slots),
-        "distances": (learner.graph.distance.size, slots * slots),
         "pending": (pending, config.delay.pending_max),
         "queued labels": (len(delay._labels), pending),
         "queue": (len(delay._queue), pending),
-        "blocks": (len(delay._blocks), min(pending, config.delay.expire_steps // BLOCK_STEPS + 2)
-                   + 1),
+        "blocks": (len(delay._blocks), pending + 1),
+        "bytes": (delay._bytes, config.delay.pending_bytes_max + max_block_bytes(learner)),
         "by time": (len(delay._by_time), 2 * config.delay.pending_max + BLOCK_STEPS + 2),
-        "held": (delay.held, config.delay.early_max),
-        "settled": (len(delay._settled), config.delay.settled_max),
-        "settled order": (len(delay._settled_order), config.delay.settled_max),
+        "held": (delay.early_labels, config.delay.early_max),
+        "settled": (len(delay.settled), config.delay.settled_max),
         "counts": (len(learner.counts), 40),
     }  # fmt: skip
+    if isinstance(learner.combination, Combination):
+        sizes["second answers"] = (len(learner.combination.second), pending)
+    if "paper" in learner.experts:
+        slots = config.graph.unverified + config.graph.verified + 2
+        buffer, graph = paper_of(learner).geometry.buffer, paper_of(learner).geometry.graph
+        sizes |= {
+            "window": (len(buffer.window), config.graph.unverified),
+            "verified": (len(buffer.verified), config.graph.verified),
+            "slots": (len(buffer.steps), slots),
+            "graph slots": (len(graph.density), slots),
+            "distances": (graph.distance.size, slots * slots),
+        }
     for name, feature in learner.columns.features.items():
         sizes[f"levels of {name}"] = (len(feature.levels), 32)
         sizes[f"distinct values of {name}"] = (len(feature.seen), 14)
@@ -157,6 +196,6 @@ def sizes_beyond_bounds(learner: Learner) -> dict[str, tuple[int, int]]:
 
 def unverified_slots(learner: Learner) -> set[int]:
     """Slots that hold an instance without a learnt label."""
-    buffer = learner.buffer
+    buffer = paper_of(learner).geometry.buffer
     taken = np.flatnonzero(buffer.steps >= 0).tolist()
     return {slot for slot in taken if buffer.label[slot] == UNVERIFIED}

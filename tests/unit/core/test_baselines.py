@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from dtgol_core.baselines import BASELINES, CONTROLS, Baseline
-from dtgol_core.baselines.base import Point, with_bias
+from dtgol_core.baselines.base import with_bias
 from dtgol_core.baselines.fobos import Fobos
 from dtgol_core.baselines.ftrl import Ftrl
+from dtgol_core.baselines.hardlabels import hard_labels
 from dtgol_core.baselines.iwms import Iwms
 from dtgol_core.baselines.lach import RATES, Lach
 from dtgol_core.baselines.naive import Naive
@@ -17,9 +18,8 @@ from dtgol_core.baselines.olmdisf import OlMdisf
 from dtgol_core.baselines.oslmf import Oslmf
 from dtgol_core.baselines.ovfm import Ovfm
 from dtgol_core.config import Config
-from dtgol_core.delay import Ticket
 from dtgol_core.learner import Learner
-from dtgol_core.types import Forecast, LabelOutcome, Record, Rejection
+from dtgol_core.types import FeatureValues, Forecast, Instance, LabelOutcome, Rejection, Vectors
 
 EVERY = {**BASELINES, **CONTROLS}
 CONFIG = Config.read(
@@ -45,28 +45,29 @@ def fresh(kind: type[Baseline], seed: int = 1) -> Baseline:
     return kind(CONFIG, np.random.default_rng(seed))
 
 
-def point(vector: list[float]) -> Point:
+def alike(vector: list[float]) -> Vectors:
     """The same in both spaces."""
-    return Point(np.array(vector), np.array(vector))
+    return Vectors(np.array(vector), np.array(vector))
 
 
-def ticket(latent_said: float = 0.5, original_said: float = 0.5) -> Ticket:
-    return Ticket("a", 1, np.zeros(0), np.zeros(0), latent_said, original_said, None)
+def instance(vectors: Vectors, latent: float = 0.5, original: float = 0.5) -> Instance:
+    """With the answers of both spaces on arrival."""
+    return Instance(1, vectors, (latent, original))
 
 
 def run(learner: Baseline | Learner, rows: Rows, delay: int = 20) -> list[Forecast]:
-    said: list[Forecast] = []
+    forecasts: list[Forecast] = []
     for step, (record, _) in enumerate(rows):
         if step >= delay:
             learner.learn(str(step - delay), rows[step - delay][1])
         forecast = learner.observe(str(step), record)
         assert isinstance(forecast, Forecast)
-        said.append(forecast)
-    return said
+        forecasts.append(forecast)
+    return forecasts
 
 
-def accuracy(said: list[Forecast], rows: Rows, first: int) -> float:
-    right = [forecast.label == y for forecast, (_, y) in zip(said, rows, strict=True)]
+def accuracy(forecasts: list[Forecast], rows: Rows, first: int) -> float:
+    right = [forecast.label == y for forecast, (_, y) in zip(forecasts, rows, strict=True)]
     return float(np.mean(right[first:]))
 
 
@@ -83,9 +84,9 @@ def test_it_learns_a_separable_stream(kind: type[Baseline]) -> None:
 def test_it_survives_missing_features(kind: type[Baseline]) -> None:
     rows = separable(400, missing=0.4)
     rows[50] = ({}, rows[50][1])
-    said = run(fresh(kind), rows)
-    assert all(np.isfinite(forecast.p) and 0.0 <= forecast.p <= 1.0 for forecast in said)
-    assert accuracy(said, rows, first=200) > 0.8
+    forecasts = run(fresh(kind), rows)
+    assert all(np.isfinite(forecast.p) and 0.0 <= forecast.p <= 1.0 for forecast in forecasts)
+    assert accuracy(forecasts, rows, first=200) > 0.8
 
 
 def test_it_survives_features_that_appear_later(kind: type[Baseline]) -> None:
@@ -127,7 +128,7 @@ def test_labels_that_never_come_are_forgotten(kind: type[Baseline]) -> None:
 
 def test_a_bad_record_is_answered_not_raised(kind: type[Baseline]) -> None:
     learner = fresh(kind)
-    bad: Record = {"x": float("inf")}
+    bad: FeatureValues = {"x": float("inf")}
     assert isinstance(learner.observe("a", bad), Rejection)
     assert isinstance(learner.peek(bad), Rejection)
     assert learner.step == 0
@@ -166,7 +167,7 @@ def test_fobos_steps_and_shrinks_by_hand() -> None:
     learner = Fobos(CONFIG)
     learner.weights = np.array([0.0002, 0.0004, -0.3])
     learner.labels_learnt = 4  # η = 1/√4
-    learner._teach(ticket(), point([0.0, -2.0]), 1)
+    learner._teach(instance(alike([0.0, -2.0])), 1)
     step = 0.5 * (1.0 - 1.0 / (1.0 + np.exp(-0.6002)))
     # The bias moves and is not shrunk; 0.0004 is less than η·λ = 0.0005 and becomes 0.
     expected = [0.0002 + step, 0.0, -0.3 - 2.0 * step + 0.0005]
@@ -178,14 +179,14 @@ def test_iwms_draws_by_cosine_within_the_class_it_predicts() -> None:
     learner = Iwms(CONFIG, np.random.default_rng(1))
     learner._widen(2)
     learner.latent.weights[0] = learner.original.weights[0] = 3.0  # it predicts 1
-    learner.memories[0].store(point([1.0, 0.0]), 0)
+    learner.memories[0].store(alike([1.0, 0.0]), 0)
     for cosine in (1.0, 0.8, 0.6):
         near = 7.0 * np.array([cosine, math.sqrt(1.0 - cosine**2)])  # of any length
-        learner.memories[1].store(Point(near, near), 1)
+        learner.memories[1].store(Vectors(near, near), 1)
     drawn: Counter[tuple[int, int]] = Counter()
     learner._rehearse = lambda side, place: drawn.update([(side, place)])  # type: ignore[method-assign]
     for _ in range(4000):
-        learner._answer(point([2.0, 0.0]))
+        learner._answer(alike([2.0, 0.0]))
     chance = np.exp([5.0, 4.0, 3.0]) / np.exp([5.0, 4.0, 3.0]).sum()
     assert [drawn[1, place] / 4000 for place in range(3)] == pytest.approx(chance, abs=0.025)
     assert drawn.total() == sum(drawn[1, place] for place in range(3))
@@ -197,26 +198,26 @@ def test_iwms_rehearses_what_it_drew_before_it_answers() -> None:
         each._widen(2)
         each.labels_learnt = 9
         each.latent.weights[:] = each.original.weights[:] = 0.3, -0.2, 0.1
-    kept = Point(np.array([1.0, 2.0]), np.array([-1.0, 0.5]))
+    kept = Vectors(np.array([1.0, 2.0]), np.array([-1.0, 0.5]))
     learner.memories[1].store(kept, 1)
-    plain._teach(ticket(), kept, 1)
+    plain._teach(instance(kept), 1)
     plain.ensemble = learner.ensemble  # a rehearsed label is no new loss
-    new = point([0.5, 0.5])
+    new = alike([0.5, 0.5])
     assert learner._answer(new) == plain._answer(new)
 
 
 def test_ovfm_weighs_its_spaces_by_their_own_losses() -> None:
     learner = Ovfm(CONFIG)
     learner._widen(1)
-    learner._teach(ticket(latent_said=0.9, original_said=0.6), point([1.0]), 1)
+    learner._teach(instance(alike([1.0]), latent=0.9, original=0.6), 1)
     assert learner.latent_risk == pytest.approx(-math.log(0.9))
     assert learner.original_risk == pytest.approx(-math.log(0.6))
     learner.latent_risk, learner.original_risk = 300.0, 1300.0
     learner.latent.weights, learner.original.weights = np.array([1.0, 2.0]), np.array([0.0, -1.0])
-    said = learner._answer(Point(np.array([0.5]), np.array([3.0])))
+    answer = learner._answer(Vectors(np.array([0.5]), np.array([3.0])))
     share = math.exp(-0.3) / (math.exp(-0.3) + math.exp(-1.3))  # 1 − λ: the latent space's
-    assert said.latent_weight == pytest.approx(share)
-    assert said.p == pytest.approx(1.0 / (1.0 + math.exp(-(share * 2.0 + (1.0 - share) * -3.0))))
+    assert answer.latent_weight == pytest.approx(share)
+    assert answer.p == pytest.approx(1.0 / (1.0 + math.exp(-(share * 2.0 + (1.0 - share) * -3.0))))
 
 
 def test_ftrl_follows_its_recursion() -> None:
@@ -249,7 +250,7 @@ def test_pseudo_labels_of_oslmf_follow_the_clouds() -> None:
     learner = Oslmf(CONFIG)
     run(learner, rows)
     buffer = learner.geometry.buffer
-    labels = learner.geometry.hard_labels(learner.latent.weights)
+    labels = hard_labels(learner.geometry, learner.latent.weights)
     truth = {step: y for step, (_, y) in enumerate(rows, start=1)}
     right = [labels[slot] == truth[int(buffer.steps[slot])] for slot in buffer.window]
     assert np.mean(right) > 0.95
@@ -275,11 +276,11 @@ def test_a_cut_of_ol_mdisf_leaves_the_newer_half_and_what_it_teaches(
     run(learner, separable(305))
     buffer = learner.geometry.buffer
     before = sorted(step for step in buffer.steps.tolist() if step >= 0)
-    said = len(learner.entropies)
+    count = len(learner.entropies)
     monkeypatch.setattr("dtgol_core.baselines.olmdisf.mismatch", lambda *_: 10.0)
     learner._check()
     assert sorted(step for step in buffer.steps.tolist() if step >= 0) == before[len(before) // 2 :]
-    assert len(learner.entropies) == said - said // 2
+    assert len(learner.entropies) == count - count // 2
     again = Ftrl()
     again.grow(5)
     assert len(buffer.verified) >= 20
@@ -291,10 +292,10 @@ def test_a_cut_of_ol_mdisf_leaves_the_newer_half_and_what_it_teaches(
 def test_lach_reweighs_its_experts_by_what_they_said() -> None:
     learner = Lach(CONFIG)
     learner.labels_learnt = 9
-    said = np.full(20, 0.5)
-    said[3], said[7] = 0.9, 0.0
-    learner._reweigh(said, 1)
-    power = np.clip(said, 1e-12, 1.0) ** math.sqrt(8.0 * math.log(20.0) / 9.0)
+    answers = np.full(20, 0.5)
+    answers[3], answers[7] = 0.9, 0.0
+    learner._reweigh(answers, 1)
+    power = np.clip(answers, 1e-12, 1.0) ** math.sqrt(8.0 * math.log(20.0) / 9.0)
     expected = 0.99 * power / power.sum() + 0.01 / 20.0
     assert np.exp(learner.log_weights) == pytest.approx(expected)
 
@@ -343,6 +344,6 @@ def test_lach_counts_labels_that_come_before_their_features() -> None:
     learner = Lach(CONFIG)
     for number in range(20):
         assert learner.learn(f"early {number}", 1).outcome == LabelOutcome.EARLY
-    said = learner.observe("a", {"x": 1.0})
-    assert isinstance(said, Forecast)
-    assert said.p > 0.5
+    forecast = learner.observe("a", {"x": 1.0})
+    assert isinstance(forecast, Forecast)
+    assert forecast.p > 0.5

@@ -5,6 +5,8 @@ import pytest
 
 from dtgol_core.buffer import UNVERIFIED, FineBuffer
 from dtgol_core.config import GraphConfig
+from dtgol_core.state import SnapshotError
+from dtgol_core.types import Vectors
 
 
 def buffer_of(unverified: int = 3, verified: int = 2, columns: int = 2) -> FineBuffer:
@@ -16,7 +18,7 @@ def buffer_of(unverified: int = 3, verified: int = 2, columns: int = 2) -> FineB
 def arrive(buffer: FineBuffer, step: int) -> int:
     """A record joins the window; whoever must leave for it leaves."""
     vector = np.full(buffer.latent.shape[1], float(step))
-    slot = buffer.enter(step, vector, -vector, UNVERIFIED)
+    slot = buffer.enter(step, Vectors(vector, -vector), UNVERIFIED)
     for left in buffer.join_window(slot):
         buffer.leave(left)
     return slot
@@ -75,7 +77,7 @@ def test_instance_older_than_all_verified_is_not_admitted_when_they_are_full() -
 
 def test_instance_that_had_left_may_come_back_verified() -> None:
     buffer = buffer_of()
-    slot = buffer.enter(4, np.ones(2), np.zeros(2), 1)
+    slot = buffer.enter(4, Vectors(np.ones(2), np.zeros(2)), 1)
     assert buffer.verify(4, slot, 1) == []
     assert window(buffer) == []
     assert [step for step, _ in buffer.verified] == [4]
@@ -109,7 +111,31 @@ def test_restored_buffer_gives_out_the_same_slots(records: int) -> None:
         arrive(buffer, step)
         if step % 2:
             verify(buffer, step, 1)
-    again = FineBuffer.restore(GraphConfig(unverified=5, verified=3), buffer.snapshot())
+    again = FineBuffer.restore(GraphConfig(unverified=5, verified=3), buffer.snapshot(), 2)
     assert again.verified == buffer.verified
     for step in range(records + 1, records + 9):
         assert arrive(again, step) == arrive(buffer, step)
+
+
+@pytest.mark.parametrize(
+    ("name", "spoilt"),
+    [
+        ("latent", np.zeros((32, 3))),
+        ("original", np.zeros((31, 2))),
+        ("label", np.zeros(31, dtype=np.int8)),
+        ("window", np.array([0, 99])),
+        ("window", np.array([0, 1, 2])),
+        ("free", np.arange(30)),
+        ("steps", np.full(32, -1)),
+        ("steps", np.full(32, 7)),
+    ],
+)
+def test_slots_that_do_not_fit_together_are_refused(name: str, spoilt: np.ndarray) -> None:
+    buffer = buffer_of()
+    for step in (1, 2, 3):
+        arrive(buffer, step)
+    verify(buffer, 2, 1)
+    config = GraphConfig(unverified=3, verified=2)
+    FineBuffer.restore(config, buffer.snapshot(), 2)
+    with pytest.raises(SnapshotError, match="does not fit together"):
+        FineBuffer.restore(config, {**buffer.snapshot(), name: spoilt}, 2)

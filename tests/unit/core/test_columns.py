@@ -3,16 +3,19 @@
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
-from dtgol_core.columns import CONTINUOUS, NOMINAL, ORDINAL, Columns, Reading
+from dtgol_core.columns import CONTINUOUS, NOMINAL, ORDINAL, Columns, EncodedRecord
 from dtgol_core.config import Config
-from dtgol_core.types import Record, Rejection, Value
+from dtgol_core.types import FeatureValues, Rejection, Value
+
+STRICT = {"strict": True}
 
 
-def absorb(columns: Columns, record: Record) -> Reading:
+def absorb(columns: Columns, record: FeatureValues) -> EncodedRecord:
     reading = columns.read(record)
-    assert isinstance(reading, Reading), reading
+    assert isinstance(reading, EncodedRecord), reading
     columns.absorb(reading)
     return reading
 
@@ -21,11 +24,11 @@ def columns_of(**settings: Any) -> Columns:
     return Columns(Config.read(settings))
 
 
-def row(columns: Columns, record: Record) -> list[float | None]:
+def row(columns: Columns, record: FeatureValues) -> list[float | None]:
     return [None if math.isnan(value) else value for value in absorb(columns, record).row.tolist()]
 
 
-def refusal(columns: Columns, record: Record) -> Rejection:
+def refusal(columns: Columns, record: FeatureValues) -> Rejection:
     said = columns.read(record)
     assert isinstance(said, Rejection), said
     return said
@@ -130,7 +133,7 @@ def test_declared_levels_have_columns_from_the_first_record_on() -> None:
 
 
 def test_whole_numbers_may_be_levels_of_a_declared_nominal_feature() -> None:
-    columns = columns_of(features={"code": {"kind": "nominal"}})
+    columns = columns_of(features={"code": {"kind": "nominal"}}, columns=STRICT)
     assert row(columns, {"code": 7}) == [1]
     assert row(columns, {"code": "7"}) == [1]
     assert row(columns, {"code": 7.0}) == [1]
@@ -149,7 +152,7 @@ def test_whole_numbers_may_be_levels_of_a_declared_nominal_feature() -> None:
     ids=["nan", "infinite", "too large", "a number of 5000 digits"],
 )
 def test_number_that_is_none_is_no_level_either(value: Value, reason: str) -> None:
-    columns = columns_of(features={"code": {"kind": "nominal"}})
+    columns = columns_of(features={"code": {"kind": "nominal"}}, columns=STRICT)
     assert refusal(columns, {"code": value}).reason == reason
 
 
@@ -165,8 +168,8 @@ def test_number_that_is_none_is_no_level_either(value: Value, reason: str) -> No
         ("text", False),
     ],
 )
-def test_another_json_type_later_is_refused(first: Value, then: Value) -> None:
-    columns = columns_of()
+def test_another_json_type_later_is_refused_where_it_is_strict(first: Value, then: Value) -> None:
+    columns = columns_of(columns=STRICT)
     absorb(columns, {"f": first})
     said = refusal(columns, {"f": then})
     assert said.reason == "kind-conflict"
@@ -184,7 +187,7 @@ def test_another_json_type_later_is_refused(first: Value, then: Value) -> None:
 def test_declared_kind_decides_what_is_taken(
     kind: str, takes: list[Value], refuses: list[Value]
 ) -> None:
-    columns = columns_of(features={"f": {"kind": kind}})
+    columns = columns_of(features={"f": {"kind": kind}}, columns=STRICT)
     for value in takes:
         absorb(columns, {"f": value})
     for value in refuses:
@@ -198,7 +201,7 @@ def test_value_of_no_json_type_is_refused(value: Any) -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_number_that_is_not_finite_is_refused(value: float) -> None:
-    said = refusal(columns_of(), {"f": value})
+    said = refusal(columns_of(columns=STRICT), {"f": value})
     assert (said.reason, said.detail) == ("not-finite", "f is not a finite number")
 
 
@@ -249,18 +252,18 @@ def test_reading_changes_nothing_until_it_is_absorbed() -> None:
     absorb(columns, {"n": 1, "ward": "A"})
     before = columns.snapshot()
     reading = columns.read({"n": 2.5, "ward": "B", "new": True})
-    assert isinstance(reading, Reading)
+    assert isinstance(reading, EncodedRecord)
     assert len(reading.row) == 4
     assert columns.width == 2
     assert columns.snapshot() == before
-    refusal(columns, {"newer": 1, "n": "text"})
+    refusal(columns, {"newer": 1, "n": math.inf})
     assert columns.snapshot() == before
 
 
 def test_snapshot_tells_everything_and_shares_nothing() -> None:
     config = Config.read({"features": {"code": {"kind": "nominal", "levels": ["x"]}}})
     columns = Columns(config)
-    records: list[Record] = [
+    records: list[FeatureValues] = [
         {"n": 1, "ward": "A", "code": "y"},
         {"ward": "B", "n": 2},
         {"r": 0.5},
@@ -273,3 +276,150 @@ def test_snapshot_tells_everything_and_shares_nothing() -> None:
     assert restored.features["ward"].kind == NOMINAL
     columns.snapshot()["ward"]["levels"]["C"] = 9
     assert "C" not in columns.features["ward"].levels
+
+
+# Input that is nearly right (issue 11, point 13).
+
+
+def test_a_bad_first_value_does_not_own_its_feature() -> None:
+    """Seen: "unknown" first, then 29 numbers, and 29 of 29 records were refused."""
+    columns = columns_of()
+    absorb(columns, {"pulse": "unknown"})
+    taken = [absorb(columns, {"pulse": 60.5 + n}).observed for n in range(29)]
+    assert taken == [0] + [1] * 28, "one number is outvoted by one text, two are not"
+    pulse = columns.features["pulse"]
+    assert (pulse.kind, pulse.conflicts, pulse.retired, pulse.columns) == (
+        CONTINUOUS,
+        1,
+        (0,),
+        (1,),
+    )
+    assert columns.kinds.tolist() == [ORDINAL, CONTINUOUS]
+
+
+@pytest.mark.parametrize("marker", ["", "NA", "N/A", "n/a", "null", "NaN", "?", " na ", "NULL"])
+def test_missing_markers_are_missing(marker: str) -> None:
+    columns = columns_of()
+    assert absorb(columns, {"pulse": marker}).observed == 0
+    assert not columns.features, "a marker says nothing about the kind"
+    absorb(columns, {"pulse": 60})
+    reading = absorb(columns, {"pulse": marker})
+    assert (reading.observed, reading.conflicts) == (0, 0)
+
+
+def test_missing_markers_are_a_setting_and_levels_where_a_feature_is_declared_nominal() -> None:
+    columns = columns_of(columns={"missing": ["-"]}, features={"region": {"kind": "nominal"}})
+    assert absorb(columns, {"a": "-", "region": "-"}).observed == 1
+    assert row(columns, {"region": "-", "b": "NA"}) == [1, 1]
+
+
+def test_a_cell_of_another_kind_is_missing_and_counted() -> None:
+    columns = columns_of()
+    for n in range(3):
+        absorb(columns, {"pulse": n, "ward": "B"})
+    reading = absorb(columns, {"pulse": "high", "ward": "B"})
+    assert (reading.row[1], reading.observed, reading.conflicts) == (1.0, 1, 1)
+    assert math.isnan(reading.row[0])
+    assert columns.features["pulse"].conflicts == 1
+
+
+def test_a_kind_is_settled_after_twenty_cells_and_then_nothing_outvotes_it() -> None:
+    columns = columns_of()
+    for _ in range(20):
+        absorb(columns, {"pulse": 60})
+    assert not columns.features["pulse"].votes
+    for _ in range(100):
+        assert absorb(columns, {"pulse": "high"}).conflicts == 1
+    assert columns.features["pulse"].kind == ORDINAL
+    assert columns.features["pulse"].conflicts == 100
+
+
+def test_alternating_types_waste_a_bounded_number_of_columns() -> None:
+    columns = columns_of()
+    for n in range(400):
+        absorb(columns, {"f": "text" if n // 2 % 2 else 1.5})
+    assert columns.width <= 20
+    assert not columns.features["f"].votes
+
+
+def test_true_and_one_share_a_column() -> None:
+    columns = columns_of()
+    absorb(columns, {"flag": True})
+    absorb(columns, {"flag": 0})
+    assert row(columns, {"flag": 2.5}) == [2.5]
+    assert columns.kinds.tolist() == [CONTINUOUS]
+
+
+def test_a_feature_whose_kind_would_change_without_room_keeps_it() -> None:
+    columns = columns_of(copula={"max_columns": 1})
+    absorb(columns, {"f": "text"})
+    for _ in range(5):
+        assert absorb(columns, {"f": 1}).conflicts == 1
+
+
+def test_retype_changes_one_feature_and_leaves_its_old_columns_missing() -> None:
+    columns = columns_of()
+    for _ in range(30):
+        absorb(columns, {"pulse": "unknown", "ward": "B"})
+    assert columns.retype("pulse", "continuous") is None
+    assert row(columns, {"pulse": 60, "ward": "B"}) == [None, 1, 60]
+    assert columns.kinds.tolist() == [ORDINAL, ORDINAL, CONTINUOUS]
+    assert absorb(columns, {"pulse": "unknown"}).conflicts == 1
+    restored = Columns.restore(Config(), columns.snapshot())
+    assert restored.features == columns.features
+    assert restored.kinds.tolist() == columns.kinds.tolist()
+
+
+def test_retype_without_room_is_refused() -> None:
+    columns = columns_of(copula={"max_columns": 1})
+    absorb(columns, {"f": "text"})
+    said = columns.retype("f", "continuous")
+    assert said is not None
+    assert said.reason == "too-many-columns"
+
+
+# Scalars of numpy and pandas (issue 11, point 18).
+
+
+class NAType:
+    """As pandas' NA: comparing it says nothing."""
+
+    def __eq__(self, other: object) -> "NAType":  # type: ignore[override]
+        return self
+
+    def __bool__(self) -> bool:
+        raise TypeError("boolean value of NA is ambiguous")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class NaTType:
+    """As pandas' NaT."""
+
+
+def test_scalars_of_numpy_are_taken_as_pythons() -> None:
+    columns = columns_of()
+    record: Any = {
+        "f": np.float32(0.5), "i": np.int64(3), "b": np.bool_(True), "s": np.str_("B"),
+    }  # fmt: skip
+    assert row(columns, record) == [0.5, 3, 1, 1]
+    assert {name: known.accepts[0] for name, known in columns.features.items()} == {
+        "f": "number", "i": "number", "b": "boolean", "s": "string",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "value",
+    [math.nan, np.float32("nan"), np.datetime64("NaT"), NAType(), NaTType()],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_numpy_and_pandas_call_missing_is_missing(value: Any) -> None:
+    columns = columns_of()
+    absorb(columns, {"f": 1})
+    reading = absorb(columns, {"f": value, "new": value})
+    assert (reading.observed, columns.width) == (0, 1)
+
+
+@pytest.mark.parametrize("name", [1, None, ("a", "b"), np.str_("ok").encode()])
+def test_a_name_that_is_no_string_is_refused(name: Any) -> None:
+    assert refusal(columns_of(), {name: 1}).reason == "feature-name"

@@ -1,12 +1,14 @@
 """Settings: what is out of range, misspelt or of a wrong type is refused by its name."""
 
+import json
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from dtgol_core.config import (
+    EXPERT_NAMES,
     Config,
     ConfigError,
     CopulaConfig,
@@ -17,7 +19,7 @@ from dtgol_core.config import (
     preset,
 )
 
-ROOMS = ("copula", "graph", "softlabels", "tracks", "ensemble", "delay")
+SECTIONS = ("copula", "graph", "softlabels", "tracks", "ensemble", "delay")
 
 BOUNDS: dict[str, tuple[float, float]] = {
     "copula.window": (2, 100_000),
@@ -43,22 +45,35 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "ensemble.beta": (0, 1),
     "ensemble.horizon": (1, 10**15),
     "delay.steps": (0, 1_000_000),
-    "delay.expire_steps": (1, 1_000_000),
+    "delay.expire_steps": (1, 1_000_000_000),
     "delay.expire_ms": (1, 10**15),
-    "delay.pending_max": (1, 1_000_000),
+    "delay.pending_max": (1, 100_000_000),
+    "delay.pending_bytes_max": (2**16, 2**40),
     "delay.early_max": (0, 1_000_000),
     "delay.early_steps": (1, 1_000_000),
-    "delay.settled_max": (0, 1_000_000),
+    "delay.settled_max": (0, 100_000_000),
+    "delay.settled_ms": (1, 10**15),
 }
 CHOICES = {
     "tracks.transient_reduction": ("mean", "sum"),
     "delay.release": ("arrival", "step"),
     "delay.corrected": ("first", "last"),
+    "delay.expired": ("drop", 0, 1),
 }
-OPTIONAL = ("copula.gamma_floor", "graph.refresh_steps", "ensemble.horizon", "delay.expire_ms")
+OPTIONAL = (
+    "copula.gamma_floor",
+    "graph.refresh_steps",
+    "ensemble.horizon",
+    "delay.expire_steps",
+    "delay.expire_ms",
+    "delay.settled_ms",
+)
 
-PAPER: dict[str, dict[str, Any]] = {
-    "copula": {"window": 200, "ridge": 1e-3, "max_columns": 512},
+PAPER: dict[str, Any] = {
+    "experts": ["naive", "paper"],
+    "combination": {"decides": "paper"},
+    "columns": {"strict": True, "missing": ()},
+    "copula": {"window": 200, "ridge": 1e-3, "gamma_floor": None, "max_columns": 512},
     "graph": {"unverified": 200, "verified": 100, "percentile": 2.0, "refresh_steps": 1},
     "softlabels": {
         "rate": 0.1,
@@ -77,15 +92,19 @@ PAPER: dict[str, dict[str, Any]] = {
         "transient_rate": 0.01,
         "transient_reduction": "sum",
     },
-    "ensemble": {"beta": 0.5},
+    "ensemble": {"beta": 0.5, "horizon": None},
     "delay": {
         "release": "step",
         "steps": 0,
         "expire_steps": 10_000,
+        "expire_ms": None,
         "pending_max": 100_000,
+        "pending_bytes_max": 2**40,
+        "expired": "drop",
         "early_max": 1_000,
         "early_steps": 10_000,
         "settled_max": 10_000,
+        "settled_ms": None,
         "corrected": "first",
     },
     "ablate": {
@@ -100,23 +119,27 @@ PAPER: dict[str, dict[str, Any]] = {
 
 
 def one(key: str, value: object) -> dict[str, dict[str, object]]:
-    room, name = key.split(".")
-    return {room: {name: value}}
+    section, name = key.split(".")
+    return {section: {name: value}}
 
 
 def is_whole(key: str) -> bool:
-    room, name = key.split(".")
-    hint = get_type_hints(type(getattr(Config(), room)))[name]
+    section, name = key.split(".")
+    hint = get_type_hints(type(getattr(Config(), section)))[name]
     return int in (hint, *get_args(hint))
 
 
 def value_of(config: Config, key: str) -> object:
-    room, name = key.split(".")
-    return getattr(getattr(config, room), name)
+    section, name = key.split(".")
+    return getattr(getattr(config, section), name)
 
 
 def test_every_setting_is_in_these_tables() -> None:
-    named = {f"{room}.{item.name}" for room in ROOMS for item in fields(getattr(Config(), room))}
+    named = {
+        f"{section}.{item.name}"
+        for section in SECTIONS
+        for item in fields(getattr(Config(), section))
+    }
     assert named == {*BOUNDS, *CHOICES}
 
 
@@ -128,9 +151,9 @@ def test_value_out_of_range_is_refused_by_name(key: str) -> None:
     for value in (below, above):
         with pytest.raises(ConfigError, match=rf"^{key} must be between "):
             Config.read(one(key, value))
-        room, name = key.split(".")
+        section, name = key.split(".")
         with pytest.raises(ConfigError, match=rf"^{key} must be between "):
-            type(getattr(Config(), room))(**{name: value})
+            type(getattr(Config(), section))(**{name: value})
 
 
 @pytest.mark.parametrize("key", BOUNDS)
@@ -162,8 +185,9 @@ def test_auto_and_none_stand_for_nothing_set(key: str, word: str | None) -> None
 def test_choice_outside_its_words_is_refused_by_name(key: str) -> None:
     for word in CHOICES[key]:
         assert value_of(Config.read(one(key, word)), key) == word
-    for wrong in ("both", "", None, 1, ["mean"]):
-        with pytest.raises(ConfigError, match=rf"^{key} must be one of {', '.join(CHOICES[key])}"):
+    words = ", ".join(map(str, CHOICES[key]))
+    for wrong in ("both", "", None, True, 1.0, 2, ["mean"]):
+        with pytest.raises(ConfigError, match=rf"^{key} must be one of {words}"):
             Config.read(one(key, wrong))
 
 
@@ -176,26 +200,28 @@ def test_ablation_takes_true_or_false_only(part: str) -> None:
 
 
 def test_unknown_section_is_refused_and_the_known_ones_are_listed() -> None:
-    with pytest.raises(ConfigError, match=r"^kopula is not a section; there are: copula, graph"):
+    with pytest.raises(
+        ConfigError, match=r"^kopula is not a section; there are: experts, combination"
+    ):
         Config.read({"kopula": {}})
 
 
-@pytest.mark.parametrize("room", [*ROOMS, "ablate"])
-def test_unknown_key_is_refused_and_the_known_ones_are_listed(room: str) -> None:
-    first = fields(getattr(Config(), room))[0].name
-    with pytest.raises(ConfigError, match=rf"^{room}\.widow is not a setting; .*{first}"):
-        Config.read({room: {"widow": 1}})
+@pytest.mark.parametrize("section", [*SECTIONS, "ablate"])
+def test_unknown_key_is_refused_and_the_known_ones_are_listed(section: str) -> None:
+    first = fields(getattr(Config(), section))[0].name
+    with pytest.raises(ConfigError, match=rf"^{section}\.widow is not a setting; .*{first}"):
+        Config.read({section: {"widow": 1}})
 
 
-@pytest.mark.parametrize("room", [*ROOMS, "ablate", "features"])
-def test_section_that_is_no_section_is_refused(room: str) -> None:
+@pytest.mark.parametrize("section", [*SECTIONS, "ablate", "features"])
+def test_section_that_is_no_section_is_refused(section: str) -> None:
     for wrong in (1, "text", [1], None):
-        with pytest.raises(ConfigError, match=rf"^{room} must be a section"):
-            Config.read({room: wrong})
+        with pytest.raises(ConfigError, match=rf"^{section} must be a section"):
+            Config.read({section: wrong})
 
 
 def test_unknown_preset_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"^preset must be default or paper, not 'papper'"):
+    with pytest.raises(ConfigError, match=r"^preset must be default, light or paper, not 'papper'"):
         Config.read({"preset": "papper"})
 
 
@@ -206,6 +232,7 @@ def test_paper_preset_is_what_the_specification_prints() -> None:
 
 def test_defaults_are_what_the_benchmark_chose() -> None:
     changed: dict[str, dict[str, Any]] = {
+        "columns": {"strict": False, "missing": ("", "NA", "N/A", "null", "NaN", "?")},
         "graph": {"verified": 300},
         "tracks": {
             "rate": 1.0,
@@ -215,10 +242,23 @@ def test_defaults_are_what_the_benchmark_chose() -> None:
             "transient_reduction": "mean",
             "transient_rate": 1.0,
         },
-        "delay": {"release": "arrival"},
+        "delay": {
+            "release": "arrival",
+            "expire_steps": None,
+            "pending_max": 1_000_000,
+            "pending_bytes_max": 2**26,
+            "settled_max": 1_000_000,
+            "settled_ms": 366 * 86_400_000,
+            "corrected": "last",
+        },
     }
-    expected = {room: {**values, **changed.get(room, {})} for room, values in PAPER.items()}
-    del expected["graph"]["refresh_steps"]
+    expected: dict[str, Any] = {
+        section: {**values, **changed.get(section, {})}
+        for section, values in PAPER.items()
+        if section != "experts"
+    }
+    expected["graph"]["refresh_steps"] = expected["combination"]["decides"] = None
+    expected["experts"] = list(EXPERT_NAMES)
     assert Config().as_mapping() == expected
     assert preset("default") == Config.read({}) == Config()
 
@@ -229,7 +269,40 @@ def test_a_preset_is_a_start_that_other_keys_change() -> None:
     assert config.tracks.transient_reduction == "sum"
 
 
-@pytest.mark.parametrize("name", ["default", "paper"])
+def test_experts_are_a_list_of_known_names_that_has_naive() -> None:
+    assert Config.read({"experts": ["recent", "naive"]}).experts == ("recent", "naive")
+    for wrong, message in (
+        (["naive", "oracle"], "'oracle' is not an expert; there are: naive, paper, linear"),
+        (["naive", "paper", "naive"], "names an expert twice"),
+        (["paper"], "must name naive"),
+        ([], "must name naive"),
+        ("naive", "must be a list of strings"),
+        ([1], "must be a list of strings"),
+        (None, "must be a list of strings"),
+    ):
+        with pytest.raises(ConfigError, match=rf"^experts:? {message}"):
+            Config.read({"experts": wrong})
+
+
+def test_the_expert_that_decides_must_be_listed_in_whatever_order_the_keys_come() -> None:
+    config = Config.read({"combination": {"decides": "linear"}, "experts": ["naive", "linear"]})
+    assert config.combination.decides == "linear"
+    listed = {"experts": ["naive"], "combination": {"decides": "paper"}}
+    for settings in (listed, {"preset": "paper", "experts": ["naive"]}):
+        with pytest.raises(
+            ConfigError, match=r"^combination\.decides must be none or one of naive"
+        ):
+            Config.read(settings)
+    with pytest.raises(ConfigError, match=r"^combination\.decides must be str"):
+        Config.read({"combination": {"decides": 1}})
+
+
+def test_the_light_preset_has_neither_graph_nor_forest() -> None:
+    assert not {"paper", "forest"} & set(preset("light").experts)
+    assert replace(preset("light"), experts=EXPERT_NAMES) == Config()
+
+
+@pytest.mark.parametrize("name", ["default", "light", "paper"])
 def test_mapping_reads_back_as_the_same_configuration(name: str) -> None:
     settings = {
         "preset": name,
@@ -323,3 +396,18 @@ def test_shape_differs_names_what_cannot_change_in_flight() -> None:
     assert base.shape_differs(base) == []
     assert base.shape_differs(Config.read({"ablate": {"risk": True}})) == ["ablate.risk"]
     assert base.shape_differs(Config.read({"tracks": {"rate": 0.5}})) == []
+
+
+@pytest.mark.parametrize("name", ["default", "paper"])
+def test_what_a_journal_holds_spells_out_every_key(name: str) -> None:
+    """Issue 11, 10: a key that was missing took the default of the reader's version."""
+    config = replace(preset(name), features={"a": FeatureConfig(kind="ordinal")})
+    mapping = json.loads(json.dumps(config.as_mapping()))
+    assert Config.read_whole(mapping) == config
+    for section, values in mapping.items():
+        with pytest.raises(ConfigError, match=f"{section}.* is not spelled out"):
+            Config.read_whole({key: each for key, each in mapping.items() if key != section})
+        for key in values if isinstance(values, dict) and section != "features" else ():
+            shorter = {other: each for other, each in values.items() if other != key}
+            with pytest.raises(ConfigError, match=f"{section}.{key} is not spelled out"):
+                Config.read_whole(mapping | {section: shorter})

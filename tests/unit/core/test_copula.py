@@ -10,6 +10,7 @@ from dtgol_core.config import Config, CopulaConfig
 from dtgol_core.copula import Copula
 from dtgol_core.learner import Learner
 from dtgol_core.types import FloatArray, Forecast
+from tests.support.views import vectors_of
 
 NAN = math.nan
 
@@ -43,9 +44,7 @@ def test_correlation_changes_an_imputed_value_of_the_learner() -> None:
         for i, value in enumerate(values):
             learner.observe(f"{i}", {"a": value, "b": value + 0.01})
         learner.observe("half", {"a": max(values) + 1})
-        slot = learner.buffer.find(learner.step)
-        assert slot is not None
-        imputed[part] = learner.buffer.latent[slot].tolist()
+        imputed[part] = vectors_of(learner, learner.step).latent.tolist()
     assert imputed["none"][0] == imputed["marginals"][0] > 1.5
     assert imputed["marginals"][1] == 0.0
     assert imputed["none"][1] > 0.5 * imputed["none"][0]
@@ -150,11 +149,11 @@ def test_duplicated_columns_and_a_tiny_ridge_stay_finite_in_the_learner() -> Non
         record = {"a": value, "b": value, "c": value, "d": 2 * value}
         if i % 3:
             del record["abcd"[i % 4]]
-        said = learner.observe(f"{i}", record)
-        assert isinstance(said, Forecast)
+        forecast = learner.observe(f"{i}", record)
+        assert isinstance(forecast, Forecast)
         assert np.isfinite(learner.copula.correlation).all()
         learner.learn(f"{i}", int(value > 0))
-        assert 0 <= said.p <= 1
+        assert 0 <= forecast.p <= 1
     assert learner.copula.correlation[0, 1] > 0.9
 
 

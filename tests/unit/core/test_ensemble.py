@@ -14,7 +14,14 @@ def test_weight_is_a_half_before_the_first_label() -> None:
     assert Ensemble(EnsembleConfig(horizon=10)).latent_weight() == 0.5
 
 
-def test_risk_is_the_sum_of_the_losses_of_what_was_said() -> None:
+def test_without_risks_only_the_latent_space_answers() -> None:
+    ensemble = Ensemble(EnsembleConfig(), latent_only=True)
+    assert ensemble.latent_weight() == 1.0
+    ensemble.reweigh(latent=0.1, original=0.9, label=1)
+    assert ensemble.latent_weight() == 1.0
+
+
+def test_risk_is_the_sum_of_the_losses_on_arrival() -> None:
     ensemble = Ensemble(EnsembleConfig())
     ensemble.reweigh(latent=0.8, original=0.3, label=1)
     ensemble.reweigh(latent=0.8, original=0.3, label=0)

@@ -1,4 +1,4 @@
-"""Windowed ranks: values to normal scores and standard scores."""
+"""Windowed ranks and running moments: values to normal scores and standard scores."""
 
 import math
 
@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 from scipy.special import ndtri
 
-from dtgol_core.marginals import Marginals, Scores
+from dtgol_core.marginals import Marginals, RunningScales, Scores
 
 ORDINAL, CONTINUOUS = np.array([0], dtype=np.uint8), np.array([1], dtype=np.uint8)
 
@@ -100,3 +100,57 @@ def test_new_level_was_zero_wherever_its_sibling_was_observed() -> None:
     marginals.absorb(np.array([0.0, 1.0, 2.0]))
     np.testing.assert_array_equal(marginals.rows[1], [0.0, math.nan, 0.0, 1.0])
     np.testing.assert_array_equal(marginals.rows[2], [math.nan] * 3 + [2.0])
+
+
+# --- running scales ------------------------------------------------------------------------------
+
+
+def test_running_moments_are_those_of_all_values_and_of_the_newest() -> None:
+    rng = np.random.default_rng(5)
+    values = rng.normal(3.0, 2.0, size=500)
+    scales = RunningScales()
+    scales.grow(1)
+    for value in values:
+        cumulative, fast = scales.absorb(np.array([value]))
+    assert scales.means[0, 0] == pytest.approx(values.mean())
+    assert scales.variances[0, 0] == pytest.approx(values.var())
+    assert cumulative[0] == pytest.approx((values[-1] - values.mean()) / values.std(), rel=1e-6)
+    mean = variance = 0.0
+    for n, value in enumerate(values, start=1):
+        gain = max(1 / n, 0.01)
+        error = value - mean
+        mean, variance = mean + gain * error, (1 - gain) * (variance + gain * error**2)
+    assert (scales.means[1, 0], scales.variances[1, 0]) == (mean, variance)
+    assert fast[0] == np.float32((values[-1] - mean) / math.sqrt(variance))
+
+
+def test_missing_constant_and_far_values_have_scores_within_bounds() -> None:
+    scales = RunningScales()
+    scales.grow(3)
+    for _ in range(10):
+        scores = scales.absorb(np.array([math.nan, 7.0, 1.0]))
+    assert scores.tolist() == [[0.0, 0.0, 0.0]] * 2
+    scores = scales.absorb(np.array([1e150, 7.0, -1e150]))
+    assert scores[:, 1].tolist() == [0.0, 0.0]
+    assert scores[:, 2].tolist() == pytest.approx([-math.sqrt(10)] * 2, rel=1e-5)
+    assert np.isfinite(scales.variances).all()
+
+
+def test_a_missing_cell_is_completed_by_its_latent_score_among_the_newest_values() -> None:
+    rng = np.random.default_rng(6)
+    scales = RunningScales()
+    scales.grow(2)
+    for step in range(1000):
+        scales.absorb(np.array([rng.normal(step / 100, 1.0), math.nan]))
+    row, nothing = np.array([math.nan, math.nan]), np.zeros(2, dtype=np.float32)
+    completed = scales.complete(row, nothing, np.array([0.5, 0.5]))
+    newest = scales.means[1, 0] + 0.5 * math.sqrt(scales.variances[1, 0])
+    standard = (newest - scales.means[0, 0]) / math.sqrt(scales.variances[0, 0])
+    assert completed[0] == pytest.approx(standard, rel=1e-6)
+    assert completed[1] == 0.0, "nothing is known of the column"
+    far = scales.complete(row, nothing, np.array([99.0, 0.0]))
+    assert far[0] == scales.complete(row, nothing, np.array([3.0, 0.0]))[0]
+    observed = scales.complete(
+        np.array([1.0, 2.0]), np.array([0.25, 0.5], dtype=np.float32), np.array([9.0, 9.0])
+    )
+    assert observed.tolist() == [0.25, 0.5]

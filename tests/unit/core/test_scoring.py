@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from dtgol_core.bins import exponential_bin, exponential_bin_top, probability_bin
 from dtgol_core.scoring import Scoreboard, exact_auc
 
-Judged = tuple[float, float, int, int, int | None]
+Scored = tuple[float, float, int, int, int | None]
 
 probabilities = st.one_of(
     st.floats(0, 1), st.sampled_from([0.0, 0.1, 0.25, 0.5, 0.5000000001, 0.9, 1.0])
 )
-judged_predictions = st.tuples(
+scored_predictions = st.tuples(
     probabilities,
     probabilities,
     st.integers(0, 1),
@@ -27,21 +27,21 @@ judged_predictions = st.tuples(
 )
 
 
-def board_of(judged: list[Judged]) -> Scoreboard:
+def board_of(scored: list[Scored]) -> Scoreboard:
     board = Scoreboard(window_rows=16, windows_max=4)
-    for p, naive, y, step, delay in judged:
-        board.judge(p, naive, y, step, delay)
+    for p, naive, y, step, delay in scored:
+        board.add(p, naive, y, step, delay)
     return board
 
 
-@given(st.lists(judged_predictions, max_size=60), st.randoms(use_true_random=False))
+@given(st.lists(scored_predictions, max_size=60), st.randoms(use_true_random=False))
 def test_any_order_and_any_split_give_the_same_state(
-    judged: list[Judged], chance: random.Random
+    scored: list[Scored], chance: random.Random
 ) -> None:
-    whole = board_of(judged).snapshot()
-    shuffled = judged.copy()
+    whole = board_of(scored).snapshot()
+    shuffled = scored.copy()
     chance.shuffle(shuffled)
-    parts: list[list[Judged]] = [[], [], []]
+    parts: list[list[Scored]] = [[], [], []]
     for item in shuffled:
         parts[chance.randrange(3)].append(item)
     merged = board_of(parts[0])
@@ -49,15 +49,15 @@ def test_any_order_and_any_split_give_the_same_state(
         merged.merge(board_of(part))
     assert board_of(shuffled).snapshot() == whole
     assert merged.snapshot() == whole
-    assert merged.summary() == board_of(judged).summary()
+    assert merged.summary() == board_of(scored).summary()
 
 
-@given(st.lists(judged_predictions, max_size=30), judged_predictions)
-def test_retract_undoes_judge(judged: list[Judged], wrong: Judged) -> None:
+@given(st.lists(scored_predictions, max_size=30), scored_predictions)
+def test_retract_undoes_add(scored: list[Scored], wrong: Scored) -> None:
     newest = (0.5, 0.5, 1, 200, None)  # the newest window seen is a maximum and stays
-    board = board_of([*judged, newest])
+    board = board_of([*scored, newest])
     before = json.dumps(board.snapshot())
-    board.judge(*wrong)
+    board.add(*wrong)
     board.retract(*wrong)
     assert json.dumps(board.snapshot()) == before
 
@@ -66,15 +66,15 @@ def test_a_retraction_in_another_part_merges_right() -> None:
     board = board_of([(0.8, 0.7, 1, 3, 10), (0.2, 0.7, 1, 4, 10)])
     correction = Scoreboard(window_rows=16, windows_max=4)
     correction.retract(0.2, 0.7, 1, 4, 10)
-    correction.judge(0.2, 0.7, 0, 4, 30)
+    correction.add(0.2, 0.7, 0, 4, 30)
     board.merge(correction)
     assert board.snapshot() == board_of([(0.8, 0.7, 1, 3, 10), (0.2, 0.7, 0, 4, 30)]).snapshot()
 
 
-@given(st.lists(judged_predictions, max_size=100))
-def test_streaming_auc_is_within_its_bound_of_the_exact_one(judged: list[Judged]) -> None:
-    quality = board_of(judged).summary().total.forecast
-    exact = exact_auc([item[0] for item in judged], [item[2] for item in judged])
+@given(st.lists(scored_predictions, max_size=100))
+def test_streaming_auc_is_within_its_bound_of_the_exact_one(scored: list[Scored]) -> None:
+    quality = board_of(scored).summary().total.forecast
+    exact = exact_auc([item[0] for item in scored], [item[2] for item in scored])
     if exact is None:
         assert quality.auc is None
         assert quality.auc_error is None
@@ -90,7 +90,7 @@ def test_the_auc_bound_is_small_on_a_skewed_stream() -> None:
     p = generator.beta(0.5, 60, size=20_000)
     y = (generator.random(20_000) < p).astype(int)
     for step, (forecast, label) in enumerate(zip(p, y, strict=True), start=1):
-        board.judge(forecast, 0.5, label, step)
+        board.add(forecast, 0.5, label, step)
     quality = board.summary().total.forecast
     exact = exact_auc(p, y)
     assert exact is not None
@@ -115,15 +115,15 @@ def test_exact_auc_counts_pairs_and_half_of_the_ties(pairs: list[tuple[float, in
         assert auc == pytest.approx(wins / (len(positive) * len(negative)), abs=1e-15)
 
 
-@given(st.lists(judged_predictions, min_size=1, max_size=60))
-def test_sums_are_those_of_the_plain_formulas(judged: list[Judged]) -> None:
-    p = np.array([item[0] for item in judged])
-    y = np.array([item[2] for item in judged])
+@given(st.lists(scored_predictions, min_size=1, max_size=60))
+def test_sums_are_those_of_the_plain_formulas(scored: list[Scored]) -> None:
+    p = np.array([item[0] for item in scored])
+    y = np.array([item[2] for item in scored])
     clipped = np.clip(p, 1e-12, 1 - 1e-12)
     buckets = np.minimum((p * 10).astype(int), 9)
     gaps = [abs(float((p - y)[buckets == b].sum())) for b in range(10)]
-    total = board_of(judged).summary().total
-    assert total.count == len(judged)
+    total = board_of(scored).summary().total
+    assert total.count == len(scored)
     assert total.positives == y.sum()
     assert total.forecast.cer == np.mean((p > 0.5) != y)
     assert total.forecast.accuracy == np.mean((p > 0.5) == y)
@@ -131,14 +131,14 @@ def test_sums_are_those_of_the_plain_formulas(judged: list[Judged]) -> None:
         np.mean(-np.where(y == 1, np.log(clipped), np.log1p(-clipped))), abs=1e-11
     )
     assert total.forecast.brier == pytest.approx(np.mean((p - y) ** 2), abs=1e-11)
-    assert total.forecast.calibration_error == pytest.approx(sum(gaps) / len(judged), abs=1e-11)
+    assert total.forecast.calibration_error == pytest.approx(sum(gaps) / len(scored), abs=1e-11)
 
 
 def test_only_the_newest_windows_are_kept_and_old_labels_count_in_the_total() -> None:
     board = Scoreboard(window_rows=10, windows_max=2)
     for step in (1, 10, 11, 20, 21, 35):
-        board.judge(0.9, 0.9, 1, step)
-    board.judge(0.9, 0.9, 1, 5)
+        board.add(0.9, 0.9, 1, step)
+    board.add(0.9, 0.9, 1, 5)
     summary = board.summary()
     assert summary.total.count == 7
     assert [(w.first_step, w.last_step, w.count) for w in summary.windows] == [
@@ -151,15 +151,15 @@ def test_a_snapshot_is_plain_json_and_restores_the_same_board() -> None:
     board = board_of([(0.3, 0.6, 0, 1, 7), (0.99, 0.2, 1, 40, None)])
     restored = Scoreboard.restore(json.loads(json.dumps(board.snapshot())))
     assert restored.snapshot() == board.snapshot()
-    board.judge(0.1, 0.2, 1, 41, 3)
-    restored.judge(0.1, 0.2, 1, 41, 3)
+    board.add(0.1, 0.2, 1, 41, 3)
+    restored.add(0.1, 0.2, 1, 41, 3)
     assert restored.snapshot() == board.snapshot()
     assert restored.summary() == board.summary()
 
 
 def test_numpy_scalars_leave_plain_integers_in_the_state() -> None:
     board = Scoreboard()
-    board.judge(np.float64(0.7), np.float64(0.2), np.int64(1), 1, 5)  # type: ignore[arg-type]
+    board.add(np.float64(0.7), np.float64(0.2), np.int64(1), 1, 5)  # type: ignore[arg-type]
     assert json.loads(json.dumps(board.snapshot())) == board.snapshot()
 
 
@@ -173,7 +173,7 @@ def test_an_empty_board_has_no_numbers() -> None:
 def test_delay_quantiles_are_at_most_an_eighth_too_large() -> None:
     board = Scoreboard()
     for delay in range(1, 1001):
-        board.judge(0.5, 0.5, 1, 1, delay)
+        board.add(0.5, 0.5, 1, 1, delay)
     delays = board.summary().total.delay
     assert delays.count == 1000
     for found, true in ((delays.p50, 500), (delays.p90, 900), (delays.p99, 990)):
@@ -193,12 +193,12 @@ def test_delay_quantiles_are_at_most_an_eighth_too_large() -> None:
         (0.5, 0.5, 1, 0),
     ],
 )
-def test_values_that_cannot_be_judged_are_refused_and_change_nothing(
+def test_values_that_cannot_be_scored_are_refused_and_change_nothing(
     p: float, naive: float, y: int, step: int
 ) -> None:
     board = Scoreboard()
-    with pytest.raises(ValueError, match="a judged prediction needs"):
-        board.judge(p, naive, y, step)
+    with pytest.raises(ValueError, match="a scored prediction needs"):
+        board.add(p, naive, y, step)
     assert board.snapshot() == Scoreboard().snapshot()
 
 

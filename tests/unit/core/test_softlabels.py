@@ -28,14 +28,14 @@ def fused(views: list[float], temperature: float = 5.0) -> float:
 
 
 def spread(
-    room: SoftLabels,
+    stage: SoftLabels,
     parents: list[int],
     labels: list[int],
     latent: list[float],
     weights: tuple[float, float] = (0.0, 1.0),
 ) -> FloatArray:
     """One column; nodes are given so that parents stand before their children."""
-    return room.spread(
+    return stage.spread(
         np.arange(len(parents)),
         np.array(parents, dtype=np.int64),
         np.array(latent, dtype=np.float64)[:, None],
@@ -50,8 +50,8 @@ def test_verified_nodes_carry_their_true_label() -> None:
 
 
 def test_without_refinement_the_final_label_is_what_the_classifier_says() -> None:
-    room = SoftLabels(SoftLabelsConfig(**STILL))  # type: ignore[arg-type]
-    soft = spread(room, [-1, 0], [1, -1], [0.5, 2.0])
+    stage = SoftLabels(SoftLabelsConfig(**STILL))  # type: ignore[arg-type]
+    soft = spread(stage, [-1, 0], [1, -1], [0.5, 2.0])
     assert soft[1] == pytest.approx(sigmoid(2.0))
 
 
@@ -92,8 +92,8 @@ def test_frontier_is_fused_with_one_classifier_and_then_learnt() -> None:
     f = (0.0, 1.0)
     first = fused([sigmoid(-0.3), 1 - 0.8, 1.0])
     f = one_step([-0.3], [first], f, 0.5)
-    said = sigmoid(f[0] + f[1] * 0.7)
-    second = fused([said, 0.8, first])
+    probability = sigmoid(f[0] + f[1] * 0.7)
+    second = fused([probability, 0.8, first])
     f = one_step([0.7], [second], f, 0.5)
     assert soft[:2].tolist() == pytest.approx([sigmoid(f[0] + f[1] * z) for z in latent[:2]])
 
@@ -110,8 +110,8 @@ def test_two_members_of_a_frontier_share_the_classifier() -> None:
 
 def test_classifier_starts_from_the_weights_and_leaves_them_alone() -> None:
     weights = np.array([0.3, -0.4])
-    room = SoftLabels(SoftLabelsConfig(rate=1.0, frontier_steps=3, refine_steps=3))
-    room.spread(
+    stage = SoftLabels(SoftLabelsConfig(rate=1.0, frontier_steps=3, refine_steps=3))
+    stage.spread(
         np.arange(3),
         np.array([-1, 0, 0], dtype=np.int64),
         np.array([[0.0], [1.0], [2.0]]),
@@ -119,7 +119,7 @@ def test_classifier_starts_from_the_weights_and_leaves_them_alone() -> None:
         weights,
     )
     assert weights.tolist() == [0.3, -0.4]
-    assert room.prototypes.tolist() == pytest.approx([0.2, 0.8])
+    assert stage.prototypes.tolist() == pytest.approx([0.2, 0.8])
 
 
 def test_certain_views_weigh_more() -> None:
@@ -136,15 +136,15 @@ def test_certain_views_weigh_more() -> None:
 
 
 def test_prototype_moves_only_when_the_label_was_on_the_right_side() -> None:
-    room = SoftLabels(SoftLabelsConfig(prototype_start=0.8, prototype_rate=0.1))
-    room.seed(0.9, 1)
-    assert room.prototypes.tolist() == pytest.approx([0.2, 0.81])
-    room.seed(0.9, 0)
-    room.seed(0.4, 1)
-    room.seed(0.5, 1)  # ½ is on the side of 0
-    assert room.prototypes.tolist() == pytest.approx([0.2, 0.81])
-    room.seed(0.5, 0)
-    assert room.prototypes.tolist() == pytest.approx([0.23, 0.81])
+    stage = SoftLabels(SoftLabelsConfig(prototype_start=0.8, prototype_rate=0.1))
+    stage.seed(0.9, 1)
+    assert stage.prototypes.tolist() == pytest.approx([0.2, 0.81])
+    stage.seed(0.9, 0)
+    stage.seed(0.4, 1)
+    stage.seed(0.5, 1)  # ½ is on the side of 0
+    assert stage.prototypes.tolist() == pytest.approx([0.2, 0.81])
+    stage.seed(0.5, 0)
+    assert stage.prototypes.tolist() == pytest.approx([0.23, 0.81])
 
 
 def test_every_node_is_reached_from_one_verified_leaf() -> None:

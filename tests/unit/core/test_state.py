@@ -14,12 +14,14 @@ from dtgol_core.state import (
     Snapshot,
     SnapshotError,
     clone,
+    combine,
     decode,
     digest,
     encode,
-    gather,
+    flatten,
     pack_ids,
-    part,
+    section,
+    subsection,
     unpack_ids,
 )
 
@@ -62,7 +64,7 @@ def test_layout_in_memory_does_not_show() -> None:
 def test_blob_begins_with_its_name_and_version() -> None:
     blob = encode(SNAPSHOT)
     assert blob[:8] == b"DTGOLSNP"
-    assert struct.unpack_from("<I", blob, 8) == (1,)
+    assert struct.unpack_from("<I", blob, 8) == (3,)
 
 
 def test_no_pickle_goes_out_or_in() -> None:
@@ -75,7 +77,7 @@ def test_no_pickle_goes_out_or_in() -> None:
         decode(sealed(forged, b"\0" * 8))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "complex128", ">f8", "U3"])
+@pytest.mark.parametrize("dtype", ["float16", "complex128", ">f8", "U3"])
 def test_array_of_a_type_that_is_not_stored_is_refused_by_name(dtype: str) -> None:
     with pytest.raises(SnapshotError, match="array odd has type"):
         encode(Snapshot({"odd": np.zeros(2, dtype=dtype)}, {}))
@@ -87,7 +89,7 @@ def test_manifest_holds_no_nan() -> None:
 
 
 @pytest.mark.parametrize(
-    ("blob", "said"),
+    ("blob", "message"),
     [
         (b"", "cut off: 0 bytes are not even its head"),
         (b"DTGOLSNP", "cut off: 8 bytes"),
@@ -109,8 +111,8 @@ def test_manifest_holds_no_nan() -> None:
         ),
     ],
 )
-def test_what_cannot_be_a_snapshot_is_refused(blob: bytes, said: str) -> None:
-    with pytest.raises(SnapshotError, match=said):
+def test_what_cannot_be_a_snapshot_is_refused(blob: bytes, message: str) -> None:
+    with pytest.raises(SnapshotError, match=message):
         decode(blob)
 
 
@@ -120,8 +122,16 @@ def test_newer_format_asks_for_an_upgrade() -> None:
     with pytest.raises(SnapshotError) as refusal:
         decode(bytes(newer))
     assert str(refusal.value) == (
-        "the snapshot has format 2 and this version reads up to 1: upgrade before restoring it"
+        "the snapshot has format 4 and this version reads up to 3: upgrade before restoring it"
     )
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_format_that_was_never_released_is_not_read(version: int) -> None:
+    old = bytearray(encode(SNAPSHOT))
+    old[8:12] = struct.pack("<I", version)
+    with pytest.raises(SnapshotError, match=f"format {version}, which was never released"):
+        decode(bytes(old))
 
 
 def test_format_zero_never_existed() -> None:
@@ -131,18 +141,26 @@ def test_format_zero_never_existed() -> None:
         decode(bytes(blob))
 
 
-def test_rooms_are_gathered_and_parted() -> None:
-    rooms: dict[str, dict[str, Any]] = {
+def test_sections_are_combined_and_taken_out_again() -> None:
+    sections: dict[str, dict[str, Any]] = {
         "one": {"array": np.ones(2), "n": 3, "deep/array": np.zeros(1)},
         "two": {"text": "x"},
     }
-    snapshot = gather(rooms)
+    snapshot = combine(sections)
     assert sorted(snapshot.arrays) == ["one/array", "one/deep/array"]
-    one = part(snapshot, "one")
+    one = section(snapshot, "one")
     assert sorted(one) == ["array", "deep/array", "n"]
-    assert part(snapshot, "two") == {"text": "x"}
+    assert section(snapshot, "two") == {"text": "x"}
     with pytest.raises(SnapshotError, match="no section three"):
-        part(snapshot, "three")
+        section(snapshot, "three")
+
+
+def test_parts_of_a_section_are_flattened_and_taken_out_again() -> None:
+    parts: dict[str, dict[str, Any]] = {"a": {"n": 1, "deep/m": 2}, "b": {"n": 3}, "ab": {"n": 4}}
+    flat = flatten(parts)
+    assert flat == {"a/n": 1, "a/deep/m": 2, "b/n": 3, "ab/n": 4}
+    assert {name: subsection(flat, name) for name in parts} == parts
+    assert subsection(flat, "c") == {}
 
 
 @pytest.mark.parametrize("ids", [[], [""], ["a", "", "bc"], ["grün", "\ud800", "x" * 1000, "\0"]])

@@ -1,12 +1,17 @@
 """Generated streams: their distributions before and after a change, noise, and random delays."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from scipy.optimize import linprog
 
 from dtgol_core.streams import (
     AGRAWAL_COLUMNS,
+    CLOUD_DISTANCE,
+    MOVING,
     MOVING_ANGLES,
+    PERIOD_ROWS,
     RBF_CENTRES,
     RBF_SPREAD,
     SEA_THRESHOLDS,
@@ -14,9 +19,13 @@ from dtgol_core.streams import (
     Change,
     Stream,
     agrawal_label,
+    crossing,
     generate,
+    generate_moving,
     label_delays,
+    rotating,
     schedule,
+    walking,
 )
 
 ROWS = 8000
@@ -230,3 +239,81 @@ def test_records_carry_names_and_whole_numbers_where_a_column_is_whole() -> None
     assert isinstance(record["elevel"], int)
     assert isinstance(record["salary"], float)
     assert label in (0, 1)
+
+
+def clouds(name: str, missing: float = 0.0, seed: int = 1, rows: int = ROWS) -> Stream:
+    return generate_moving(name, rows, np.random.default_rng(seed), missing)
+
+
+@pytest.mark.parametrize("name", MOVING)
+def test_moving_streams_follow_their_generator_and_carry_finite_numbers(name: str) -> None:
+    once, again, other = clouds(name), clouds(name), clouds(name, seed=2)
+    assert np.array_equal(once.features, again.features)
+    assert np.array_equal(once.labels, again.labels)
+    assert not np.array_equal(once.features, other.features)
+    assert np.isfinite(once.features).all()
+    assert once.features.shape == (ROWS, len(once.names))
+    assert not once.concepts.any()
+
+
+@pytest.mark.parametrize("name", ["rotating", "crossing"])
+def test_what_was_learnt_half_a_round_ago_is_wrong_and_what_is_fresh_is_right(name: str) -> None:
+    stream = clouds(name)
+    now, old = slice(4200, 4400), slice(4200 - PERIOD_ROWS // 2, 4400 - PERIOD_ROWS // 2)
+    assert linear_accuracy(stream.features, stream.labels, now, now) > 0.94
+    assert linear_accuracy(stream.features, stream.labels, old, now) < 0.6
+
+
+@pytest.mark.parametrize("move", [rotating, crossing])
+def test_clouds_of_two_classes_keep_their_distance_and_move_a_little_each_row(
+    move: Callable[[np.ndarray, np.random.Generator], np.ndarray],
+) -> None:
+    centres = move(np.arange(PERIOD_ROWS), np.random.default_rng(1))
+    apart = np.linalg.norm(centres[:, 0] - centres[:, 1], axis=-1)
+    assert apart == pytest.approx(CLOUD_DISTANCE)
+    assert np.linalg.norm(np.diff(centres, axis=0), axis=-1).max() < 0.01
+
+
+def test_crossing_clouds_pass_the_same_place_at_different_times() -> None:
+    centres = crossing(np.arange(PERIOD_ROWS), np.random.default_rng(1))
+    middle = np.linalg.norm(centres[:, :, 0], axis=-1).argmin(axis=0)
+    assert np.abs(centres[middle, [0, 1], 0]).max() < 0.01
+    assert abs(int(middle[0]) - int(middle[1])) >= PERIOD_ROWS // 4 - 1
+
+
+def test_walking_clouds_wander_but_stay_about_the_middle() -> None:
+    centres = walking(np.arange(40_000), np.random.default_rng(1))
+    assert centres.shape == (40_000, 2, 2, 5)
+    assert centres.std() == pytest.approx(3.0, rel=0.25)
+    flat = centres.reshape(len(centres), -1)
+    near = np.mean(flat[200:] * flat[:-200]) / np.mean(flat**2)
+    far = np.mean(flat[8000:] * flat[:-8000]) / np.mean(flat**2)
+    assert near == pytest.approx(np.exp(-0.1), abs=0.05)
+    assert abs(far) < 0.25
+
+
+def test_drifting_priors_swing_and_leave_the_clouds_where_they_are() -> None:
+    stream = clouds("priors")
+    quarter = PERIOD_ROWS // 4
+    assert stream.labels[quarter - 300 : quarter + 300].mean() == pytest.approx(0.9, abs=0.05)
+    low = stream.labels[3 * quarter - 300 : 3 * quarter + 300].mean()
+    assert low == pytest.approx(0.1, abs=0.05)
+    for label in (0, 1):
+        of_class = stream.features[stream.labels == label]
+        first, second = np.array_split(of_class, 2)
+        assert np.abs(first.mean(axis=0) - second.mean(axis=0)).max() < 0.15
+
+
+def test_one_in_a_hundred_is_positive_in_the_rare_stream() -> None:
+    assert clouds("rare", rows=40_000).labels.mean() == pytest.approx(0.01, abs=0.002)
+
+
+def test_half_of_the_cells_missing_are_left_out_of_the_records() -> None:
+    stream = clouds("crossing", missing=0.5)
+    assert np.isnan(stream.features).mean() == pytest.approx(0.5, abs=0.01)
+    records = [record for record, _ in stream.records()]
+    assert sum(map(len, records)) == np.isfinite(stream.features).sum()
+    whole = clouds("crossing")
+    assert np.array_equal(stream.labels, whole.labels)
+    seen = ~np.isnan(stream.features)
+    assert np.array_equal(stream.features[seen], whole.features[seen])

@@ -1,4 +1,4 @@
-"""The door: every refusal by name, what is let in, and that nothing makes it raise."""
+"""The decoder: every refusal by name, what is accepted, and that nothing makes it raise."""
 
 import json
 from typing import Any
@@ -21,7 +21,7 @@ from topics.codec import (
 from topics.features import Features
 from topics.journal import read_control
 from topics.labels import Label
-from topics.refusals import Limits, Reason, Rejection
+from topics.reasons import SECONDS, Limits, Reason, Rejection
 
 KEY = b"k"
 
@@ -29,10 +29,11 @@ texts = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs
 names = texts.filter(bool)
 streams = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", fullmatch=True)
 values = st.floats(-1e150, 1e150) | st.integers(-(2**63), 2**64 - 1) | st.booleans() | texts
+times = st.integers(0, TS).filter(lambda ts: ts not in SECONDS)
 all_features = st.builds(
-    Features, streams, names, st.dictionaries(names, values), st.integers(0, TS), st.just(())
+    Features, streams, names, st.dictionaries(names, values), times, st.just(())
 )
-all_labels = st.builds(Label, streams, names, st.integers(0, 1), st.integers(0, TS), st.just(()))
+all_labels = st.builds(Label, streams, names, st.integers(0, 1), times, st.just(()))
 
 
 def answers(data: bytes) -> list[object]:
@@ -50,8 +51,23 @@ def test_bad_record_is_refused_with_its_reason(bad: BadRecord) -> None:
     assert bad.as_expected(), bad.refused()
 
 
-def test_every_reason_has_a_bad_record() -> None:
-    assert {bad.reason for bad in bad_records()} == set(Reason)
+DECIDED_LATER = {
+    Reason.NOT_FINITE,
+    Reason.KIND_CONFLICT,
+    Reason.OUT_OF_BOUNDS,
+    Reason.TOO_MANY_COLUMNS,
+    Reason.TOO_MANY_STREAMS,
+    Reason.STATE_FULL,
+    Reason.LABEL_LATE,
+    Reason.LABEL_ORPHAN,
+    Reason.CORRECTION_TOO_LATE,
+    Reason.SKIPPED,
+}
+"""Reasons that depend on more than the bytes of one record."""
+
+
+def test_every_reason_of_the_decoder_has_a_bad_record() -> None:
+    assert {bad.reason for bad in bad_records()} == set(Reason) - DECIDED_LATER
 
 
 def test_every_file_of_the_corpus_is_listed() -> None:
@@ -100,8 +116,8 @@ def test_details_hold_no_value_and_no_id(raw: dict[str, Any]) -> None:
     marked = {"stream": "ward", "id": "i", "x": {"age": 1}, "y": 1, "ts": 1} | raw
     secret = "tuberculosis"
     marked["id"] = [secret] if "id" in raw else secret * 30
-    for door in (read_features, read_label):
-        refused = door(json.dumps(marked).encode(), KEY, TS)
+    for read in (read_features, read_label):
+        refused = read(json.dumps(marked).encode(), KEY, TS)
         assert isinstance(refused, Rejection)
         assert secret not in refused.detail
 
@@ -197,3 +213,60 @@ def test_unknown_fields_change_nothing_else(raw: dict[str, Any], more: Any) -> N
 
 def _dumps(raw: object) -> bytes:
     return json.dumps(raw).encode()
+
+
+# Serializers that others use (issue 11, point 17).
+
+FRAME = b"\x00\x00\x00\x00\x2a"
+
+
+def test_json_in_a_registrys_frame_is_read_without_it() -> None:
+    features, label = b'{"id": "a", "x": {"v": 1}}', b'{"id": "a", "y": 1}'
+    assert read_features(FRAME + features, b"k", 5) == read_features(features, b"k", 5)
+    assert read_label(FRAME + label, b"k", 5) == read_label(label, b"k", 5)
+
+
+@pytest.mark.parametrize(
+    "value", [FRAME + b"\x02a\x0cabcdef", b"Obj\x01\x04\x14avro.codec", FRAME + b"\x00"]
+)
+def test_avro_is_named(value: bytes) -> None:
+    said = read_features(value, b"k", 5)
+    assert said == Rejection(Reason.NOT_JSON, "looks like Avro: JSON is expected")
+
+
+@pytest.mark.parametrize("value", [b"\x00", FRAME, b"\x00\x00{}"])
+def test_a_frame_with_nothing_in_it_is_not_json(value: bytes) -> None:
+    said = read_label(value, b"k", 5)
+    assert isinstance(said, Rejection)
+    assert said.reason is Reason.NOT_JSON
+
+
+def test_a_cloud_event_in_structured_mode_is_refused_with_a_hint() -> None:
+    event = b'{"specversion": "1.0", "id": "e", "type": "t", "source": "s", "data": {"id": "a"}}'
+    for said in (read_features(event, b"k", 5), read_label(event, b"k", 5)):
+        assert isinstance(said, Rejection)
+        assert said.reason is Reason.MISSING_FIELD
+        assert said.detail.endswith("of CloudEvents only binary mode is read")
+
+
+def test_ids_are_compared_as_they_are_written() -> None:
+    """NFC and NFD of one name are two ids: docs/guide-clients.md says so."""
+    composed, decomposed = (
+        read_label(f'{{"id": "{name}", "y": 1}}'.encode(), b"k", 5)
+        for name in ("Zo\u00eb", "Zoe\u0308")
+    )
+    assert isinstance(composed, Label)
+    assert isinstance(decomposed, Label)
+    assert composed.id != decomposed.id
+
+
+@pytest.mark.parametrize(("ts", "taken"), [
+    (1_700_000_000, False), (1_000_000_000, False), (9_999_999_999, False),
+    (999_999_999, True), (10_000_000_000, True), (1_700_000_000_000, True), (0, True),
+])  # fmt: skip
+def test_a_time_in_seconds_is_refused(ts: int, taken: bool) -> None:
+    """Issue 11, point 16."""
+    said = read_label(f'{{"id": "a", "y": 1, "ts": {ts}}}'.encode(), b"k", 1_700_000_000)
+    assert isinstance(said, Label) == taken
+    if isinstance(said, Rejection):
+        assert said.detail == "ts: looks like seconds; epoch milliseconds expected"

@@ -1,4 +1,4 @@
-"""What is generated is checked in, and the AsyncAPI document holds together."""
+"""What is generated is checked in, and the AsyncAPI document holds copartitioned."""
 
 import json
 from collections.abc import Iterator
@@ -40,8 +40,8 @@ def test_check_names_what_differs(
     (folder / "schemas" / "old.json").write_text("{}")
     capsys.readouterr()
     assert generate.main(["--check"]) == 1
-    said = capsys.readouterr().err.splitlines()
-    assert [line.split()[0] for line in said] == [
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[0] for line in lines] == [
         "topics/schemas/labels.json",
         "topics/schemas/old.json",
     ]

@@ -1,21 +1,21 @@
 """Headers of ours beside headers of others."""
 
-from topics.deadletters import DeadLetter, cut
-from topics.headers import foreign, header_name, read_headers, record_bytes, write_headers
-from topics.journal import Kind, Source, read_control
-from topics.refusals import Rejection
+from topics.deadletters import DeadLetter, truncate
+from topics.headers import header_name, producer_headers, read_headers, record_bytes, write_headers
+from topics.journal import RecordKind, Source, read_control
+from topics.reasons import Rejection
 from topics.snapshots import CHUNK_BYTES_MAX, SnapshotKind, chunk_key
 
-SOURCE = Source(Kind.COPY, "features", "tid", 2, 10, 9, 1_767_225_600_000)
+SOURCE = Source(RecordKind.COPY, "features", "tid", 2, 10, 9, 1_767_225_600_000)
 
 
 def test_what_the_producer_said_is_carried_over_and_ours_is_not() -> None:
     theirs = [("trace-id", b"\xff\x00"), ("empty", None), ("trace-id", b"again")]
-    assert foreign([*theirs, *write_headers(SOURCE)]) == theirs
+    assert producer_headers([*theirs, *write_headers(SOURCE)]) == theirs
 
 
 def test_ours_win_over_older_ones_in_a_redriven_record() -> None:
-    old = write_headers(Source(Kind.STUB, "labels", "old", 0, 1, 0, 5))
+    old = write_headers(Source(RecordKind.STUB, "labels", "old", 0, 1, 0, 5))
     assert read_headers(Source, [*old, *write_headers(SOURCE)]) == SOURCE
 
 
@@ -39,18 +39,19 @@ def test_copy_and_stub_are_no_control_records() -> None:
 
 
 def test_size_of_a_record_counts_everything() -> None:
-    assert record_bytes(b"ab", b"cde", [("é", b"f"), ("g", None)]) == 2 + 3 + 2 + 1 + 1
+    headers = [("é", b"f"), ("g", None)]
+    assert record_bytes(b"ab", b"cde", headers) == 2 + 3 + (1 + 2 + 1 + 1) + (1 + 1 + 1)
     assert record_bytes(None, None, []) == 0
 
 
 def test_value_that_fits_is_not_cut() -> None:
-    assert cut(b"abc", 3).value == b"abc"
-    assert cut(b"abc", 3).length is None
-    assert cut(None, 3).value is None
+    assert truncate(b"abc", 3).value == b"abc"
+    assert truncate(b"abc", 3).length is None
+    assert truncate(None, 3).value is None
 
 
 def test_cut_value_says_length_and_hash_of_the_whole() -> None:
-    made = cut(b"abc", 2)
+    made = truncate(b"abc", 2)
     assert (made.value, made.length) == (b"ab", 3)
     assert made.sha256 == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     letter = DeadLetter("features", 0, 1, "too-large", "record", made.length, made.sha256)

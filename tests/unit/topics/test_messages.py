@@ -14,36 +14,42 @@ from jsonschema import Draft202012Validator
 
 from tests.support.near_records import TS, near_records
 from topics.codec import (
+    read_erasure,
     read_features,
     read_label,
     read_prediction,
     read_score,
+    write_erasure,
+    write_event,
     write_features,
     write_label,
     write_prediction,
     write_score,
 )
 from topics.deadletters import DeadLetter, Redriven, is_marker
-from topics.features import Features, Value
+from topics.features import Features, FeatureValue
 from topics.generate import FOLDER, HEADERS, PAYLOADS, schema_files
 from topics.headers import read_headers, write_headers
 from topics.journal import (
     ConfigChange,
     Control,
     Crash,
-    Kind,
+    FeatureKind,
+    RecordKind,
     Reset,
     Retry,
+    Retype,
     Skip,
     Source,
     read_control,
     write_control,
 )
 from topics.labels import Label
-from topics.predictions import Contribution, Identity, Prediction
-from topics.refusals import Reason, Rejection
-from topics.scores import Score
+from topics.predictions import Contribution, ExpertAnswer, Identity, Prediction
+from topics.reasons import Reason, Rejection
+from topics.scores import Event, Score
 from topics.snapshots import Chunk
+from topics.wire import read
 
 EXAMPLES = FOLDER / "examples"
 GOLDEN = Path(__file__).parents[2] / "golden" / "messages"
@@ -53,24 +59,32 @@ KEY = b"k"
 READ: dict[str, Callable[[bytes], Any]] = {
     "features": lambda data: read_features(data, KEY, TS),
     "labels": lambda data: read_label(data, KEY, TS),
+    "labels-erasure": read_erasure,
     "predictions": read_prediction,
     "scores": read_score,
     "journal-config": lambda data: read_control(data, [("dtgol-kind", b"config")]),
     "journal-reset": lambda data: read_control(data, [("dtgol-kind", b"reset")]),
+    "journal-retype": lambda data: read_control(data, [("dtgol-kind", b"retype")]),
     "journal-crash": lambda data: read_control(data, [("dtgol-kind", b"crash")]),
     "journal-skip": lambda data: read_control(data, [("dtgol-kind", b"skip")]),
     "journal-retry": lambda data: read_control(data, [("dtgol-kind", b"retry")]),
+    "journal-version": lambda data: read_control(data, [("dtgol-kind", b"version")]),
+    "scores-event": lambda data: read(Event, orjson.loads(data)),
 }
 WRITE: dict[str, Callable[[Any], bytes]] = {
     "features": write_features,
     "labels": write_label,
+    "labels-erasure": write_erasure,
     "predictions": write_prediction,
     "scores": write_score,
     "journal-config": lambda control: write_control(control)[0],
     "journal-reset": lambda control: write_control(control)[0],
+    "journal-retype": lambda control: write_control(control)[0],
     "journal-crash": lambda control: write_control(control)[0],
     "journal-skip": lambda control: write_control(control)[0],
     "journal-retry": lambda control: write_control(control)[0],
+    "journal-version": lambda control: write_control(control)[0],
+    "scores-event": write_event,
 }
 shares = st.floats(0, 1)
 counts = st.integers(0, 2**53)
@@ -82,15 +96,17 @@ predictions = st.builds(
     p=shares,
     label=st.integers(0, 1),
     naive=shares,
-    latent_weight=shares,
-    latent_persistent=shares,
-    latent_transient=shares,
-    original_persistent=shares,
-    original_transient=shares,
+    experts=st.dictionaries(
+        st.text(), st.builds(ExpertAnswer, shares, st.floats(-9, 9)), max_size=3
+    ),
+    guard=st.dictionaries(st.text(), shares, max_size=3),
     labels_learnt=counts,
     unverified=counts,
     observed_share=shares,
     uncertainty=shares,
+    labels_offset=st.integers(-1, 2**53),
+    defaulted=st.lists(st.text(), max_size=3).map(tuple),
+    default=st.none() | st.integers(0, 1),
     why=st.lists(
         st.builds(Contribution, st.text(), st.floats(allow_nan=False, allow_infinity=False)),
         max_size=3,
@@ -158,7 +174,7 @@ def test_golden_bytes_decode_for_ever(path: Path) -> None:
 def test_golden_bytes_mean_what_they_meant() -> None:
     folder = GOLDEN / "v1"
     features = Features("ward-3", "visit-20931", {}, 1_767_225_600_000)
-    x: dict[str, Value] = {
+    x: dict[str, FeatureValue] = {
         "age": 71,
         "knee_flexion_deg": 88.5,
         "assisted": True,
@@ -173,6 +189,12 @@ def test_golden_bytes_mean_what_they_meant() -> None:
     assert READ["labels"]((folder / "labels-smallest.json").read_bytes()) == Label(
         "default", "7", 1, TS
     )
+    prediction = READ["predictions"]((folder / "predictions.json").read_bytes())
+    assert (prediction.p, prediction.naive) == (0.8125, 0.75)
+    assert prediction.experts == {
+        "naive": ExpertAnswer(0.75, 0.0),
+        "paper": ExpertAnswer(0.8125, 1.0),
+    }
     score = READ["scores"]((folder / "scores.json").read_bytes())
     assert isinstance(score, Score)
     assert (score.at, score.y, score.rescored) == (
@@ -192,6 +214,7 @@ def test_prediction_written_is_read_back(prediction: Prediction) -> None:
     | st.builds(Retry, counts, st.text())
     | st.builds(Crash, counts, st.text(), st.text())
     | st.builds(Reset, st.none() | st.text(), st.text())
+    | st.builds(Retype, st.text(), st.text(), st.sampled_from(FeatureKind), st.text())
 )
 def test_control_written_is_read_back(control: Control) -> None:
     value, headers = write_control(control)
@@ -202,7 +225,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]))
 header_messages = (
     st.builds(
         Source,
-        st.sampled_from([Kind.COPY, Kind.STUB]),
+        st.sampled_from([RecordKind.COPY, RecordKind.STUB]),
         texts,
         texts,
         counts,
@@ -266,7 +289,11 @@ def _beyond_schema(raw: dict[str, Any]) -> bool:
 
 def test_prediction_of_a_newer_writer_is_read() -> None:
     raw = example("predictions") | {"new": {"anything": 1}}
-    assert isinstance(read_prediction(orjson.dumps(raw)), Prediction)
+    raw["experts"]["forest"] = {"p": 0.5, "weight": 0.25, "trees": 32}
+    read = read_prediction(orjson.dumps(raw))
+    assert isinstance(read, Prediction)
+    assert list(read.experts) == ["naive", "paper", "linear", "forest"]
+    assert read.experts["forest"] == ExpertAnswer(0.5, 0.25)
 
 
 def test_optional_fields_may_be_absent() -> None:
@@ -289,6 +316,10 @@ def test_optional_fields_may_be_absent() -> None:
         ({"at": [1]}, Reason.WRONG_TYPE, "at"),
         ({"at": {"journal": "j", "partition": 0}}, Reason.MISSING_FIELD, "at.offset"),
         ({"at": {"journal": "j", "partition": 0, "offset": "1"}}, Reason.WRONG_TYPE, "at.offset"),
+        ({"experts": [1]}, Reason.WRONG_TYPE, "experts"),
+        ({"experts": {"naive": 0.5}}, Reason.WRONG_TYPE, "experts.naive"),
+        ({"experts": {"naive": {"p": 0.5}}}, Reason.MISSING_FIELD, "experts.naive.weight"),
+        ({"experts": {"a": {"p": 2, "weight": 0}}}, Reason.OUT_OF_RANGE, "experts.a.p"),
         ({"why": {}}, Reason.WRONG_TYPE, "why"),
         ({"why": [{"feature": 1, "log_odds": 1}]}, Reason.WRONG_TYPE, "why.feature"),
     ],
@@ -311,6 +342,11 @@ def test_prediction_that_is_not_finite_cannot_be_written(field: str) -> None:
         write_prediction(dataclasses.replace(prediction, **broken))
     with pytest.raises(ValueError, match="finite"):
         write_prediction(dataclasses.replace(prediction, why=(Contribution("a", float("inf")),)))
+    experts = {"naive": ExpertAnswer(0.5, float("nan"))}
+    with pytest.raises(ValueError, match="finite"):
+        write_prediction(dataclasses.replace(prediction, experts=experts))
+    with pytest.raises(ValueError, match="finite"):
+        write_prediction(dataclasses.replace(prediction, guard={"stack": float("nan")}))
 
 
 def test_config_change_keeps_its_configuration() -> None:

@@ -1,1 +1,0 @@
-"""Sequencer, learner, evaluator: receive, call, hand over; no arithmetic."""

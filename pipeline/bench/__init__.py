@@ -1,1 +1,0 @@
-"""`dtgol bench`: every method on every stream, prequential, and what the numbers say."""

@@ -1,1 +1,0 @@
-"""Faust with this project's manners: the app, and what its consumer must be told to be safe."""

@@ -1,0 +1,1 @@
+"""The evaluator of one partition: predictions paired with labels, and their scores."""

@@ -1,0 +1,288 @@
+"""The evaluator of one partition: predictions and labels -> scores, and its checkpoints.
+
+At least once; of one identity the score of the newest label counts. Which of the two topics goes
+first, live and restored, is decided by `Evaluation.next_topic`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dtgol_core.ids import signed_hash
+from pipeline.errors import OvertakenError, RefusalError
+from pipeline.evaluation.pairing import Bounds, Evaluation
+from pipeline.evaluation.view import PartitionView
+from pipeline.faust_ext.flow import Delivery
+from pipeline.kafka.record import Record
+from pipeline.kafka.writer import Outbox, PartitionWriter
+from pipeline.runtime.checkpoint import Checkpoint, Checkpointer
+from pipeline.runtime.metrics import Gauge
+from pipeline.runtime.partition import Partition
+from pipeline.runtime.port import PartitionKafka
+from topics.codec import read_erasure, read_label, read_prediction, write_score
+from topics.reasons import Limits, Rejection
+
+log = logging.getLogger(__name__)
+
+KeyedScore = tuple[bytes | None, bytes]
+"""The key and the value of a score."""
+
+
+@dataclass(frozen=True)
+class EvaluatorConfig:
+    """Names and bounds. `topics` gives the full names of predictions and labels by plain name."""
+
+    journal_id: str
+    topics: Mapping[str, str]
+    bounds: Bounds
+    limits: Limits
+    accept_gap: bool = False
+
+
+class PartitionEvaluator(Partition[Evaluation]):
+    """Pairs predictions and labels of one partition."""
+
+    def __init__(
+        self,
+        number: int,
+        config: EvaluatorConfig,
+        kafka: PartitionKafka,
+        outbox: Outbox,
+        scores: PartitionWriter,
+        checkpoints: Checkpointer,
+    ) -> None:
+        super().__init__(number, list(config.topics.values()), kafka, outbox, checkpoints)
+        self._config = config
+        self._plain = {full: plain for plain, full in config.topics.items()}
+        self._scores = scores
+        self._restored_scores: list[KeyedScore] = []
+        self._read_all = False
+        """Whether all that was on the topics at the start has been taken in, once."""
+        self._needed: dict[str, int] = {}
+        """By topic, how far the next restore must read, whatever is committed."""
+
+    def position(self, state: Evaluation) -> int:
+        """Records of both topics."""
+        return sum(state.next_offsets.values())
+
+    def checkpoint(self, state: Evaluation) -> Checkpoint:
+        """Copies; the snapshot is made of them in a thread."""
+        copy = state.copy()
+        offsets = {self._config.topics[name]: at for name, at in copy.next_offsets.items()}
+        return Checkpoint(offsets, copy.snapshot)
+
+    # --- restore ---------------------------------------------------------------------------------
+
+    def restore(self) -> Evaluation:
+        """Snapshot, then both topics up to what the group has committed.
+
+        What is committed was scored. But a snapshot may be ahead of it in one topic and behind in
+        the other, if it was saved by a process that the group had expelled. Then prediction and
+        label of a pair may never have been in one process, so the scores of this restore are sent.
+        """
+        config = self._config
+        about = config.journal_id, self.number, config.bounds
+        found = self.checkpoints.repository.load(lambda *parts: Evaluation.restore(*about, *parts))
+        state = found or Evaluation(*about)
+        self.saved_position = self.position(state)
+        committed = {name: self.kafka.committed(full) or 0 for name, full in config.topics.items()}
+        ahead = any(state.next_offsets[name] > offset for name, offset in committed.items())
+        readers = {
+            name: self._stored(state, name, committed[name], found is not None)
+            for name in config.topics
+        }
+        heads = {name: head for name, each in readers.items() if (head := next(each, None))}
+        scores: list[KeyedScore] = []
+        while heads:
+            at_hand = {name: head.timestamp_ms for name, head in heads.items()}
+            name = state.next_topic(at_hand, heads.__contains__)
+            assert name is not None
+            record, following = heads.pop(name), next(readers[name], None)
+            if following is not None:
+                heads[name] = following
+            made = self._apply(state, record)
+            if ahead or record.offset >= committed[name]:
+                scores += made
+            self.restored_records += 1
+        self._restored_scores = scores
+        return state
+
+    def _stored(
+        self, state: Evaluation, name: str, committed: int, found: bool
+    ) -> Iterator[Record]:
+        """A topic from where the state is up to what is committed, or was needed before."""
+        full = self._config.topics[name]
+        start = self._first_offset(state.next_offsets[name], full, committed, found)
+        return self.kafka.read(full, start, max(committed, self._needed.get(name, 0)))
+
+    def _first_offset(self, start: int, full: str, committed: int, found: bool) -> int:
+        """The first record to read; refuses if records are gone that were read once."""
+        low, high = self.kafka.watermarks(full)
+        where = f"{full} partition {self.number}"
+        if start > high:
+            raise RefusalError(
+                f"the evaluator's snapshot of {where} is at {start} and the topic ends at {high}: "
+                f"it is not the topic that was read"
+            )
+        # Without a snapshot and a committed offset it starts where the topic begins.
+        if start < low and (found or committed):
+            if not self._config.accept_gap:
+                at = f"the evaluator is at {start}" if found else "there is no snapshot"
+                raise RefusalError(
+                    f"{where} begins at {low} and {at}: records between are gone; "
+                    f"--accept-gap goes on without them"
+                )
+            log.warning("%s: skipped %d to %d, accepted", where, start, low - 1)
+        return max(start, low)
+
+    # --- follow ----------------------------------------------------------------------------------
+
+    def caught_up(self, state: Evaluation) -> bool:
+        """Send what the restore has scored; then it is ready."""
+        self._emit(self._restored_scores)
+        self._restored_scores = []
+        return True
+
+    async def process(self, state: Evaluation, until: float) -> bool:
+        """Take in what is at hand, one record of either topic at a time."""
+        self._raise_if_overtaken(state)
+        worked = False
+        while time.monotonic() < until and not self._gaps(state):
+            at_hand = {
+                self._plain[full]: queue[0].record.timestamp_ms
+                for full, queue in self.inbox.items()
+                if queue
+            }
+            name = state.next_topic(at_hand, self._is_unread)
+            if name is None:
+                self._read_all |= not at_hand and not any(
+                    map(self._is_unread, self._plain.values())
+                )
+                break
+            worked = True
+            record = self.inbox[self._config.topics[name]].popleft().record
+            self._emit(self._apply(state, record))
+        return worked
+
+    def _raise_if_overtaken(self, state: Evaluation) -> None:
+        """Whether the next record follows some that this state does not have.
+
+        So it is when the group had expelled us, another evaluator went on, and the partition came
+        back: Faust starts where the other one has committed.
+        """
+        gaps = self._gaps(state)
+        if not gaps:
+            return
+        # What this state has taken from the queues will not come again: the next one must read it.
+        self._needed = dict(state.next_offsets)
+        for full in gaps:
+            record = self.inbox[full][0].record
+            self._needed[self._plain[full]] = record.offset
+            self.inbox[full][0] = Delivery(record, linked=True)
+        log.warning("partition %d: overtaken, restored again", self.number)
+        raise OvertakenError
+
+    def _gaps(self, state: Evaluation) -> list[str]:
+        """Topics whose next record may follow some that the state does not have."""
+        return [
+            full
+            for full, queue in self.inbox.items()
+            if queue
+            and not queue[0].linked
+            and queue[0].record.offset > state.next_offsets[self._plain[full]]
+        ]
+
+    def _is_unread(self, name: str) -> bool:
+        """Whether records of a topic are in flight, or its end is not known yet."""
+        flow = self.flows[self._config.topics[name]]
+        return flow.position_and_end is None or flow.has_backlog(flow.received)
+
+    def _apply(self, state: Evaluation, record: Record) -> list[KeyedScore]:
+        """Take one record in, unless it is known by its offset; the scores it gives."""
+        name = self._plain[record.topic]
+        if record.offset < state.next_offsets[name]:
+            return []
+        state.next_offsets[name] = record.offset + 1
+        if name == "predictions":
+            prediction = read_prediction(record.value)
+            if isinstance(prediction, Rejection):
+                state.counts["predictions/refused"] += 1
+                return []
+            scores = state.predict(prediction)
+        else:
+            limits = self._config.limits
+            label = read_label(record.value, record.key, record.timestamp_ms, limits)
+            if isinstance(label, Rejection):
+                erasure = read_erasure(record.value)
+                if erasure is not None:
+                    state.erase(erasure.stream, signed_hash(erasure.erase))
+                    return []
+                state.counts["labels/refused"] += 1
+                return []
+            scores = state.label(label, record.offset)
+        return [(record.key, write_score(score)) for score in scores]
+
+    def _emit(self, scores: Sequence[KeyedScore]) -> None:
+        for key, value in scores:
+            self._scores.send(key, value)
+
+    # --- what can be seen from outside -----------------------------------------------------------
+
+    def status(self) -> dict[str, Any]:
+        """Offsets, counters, and the scores of every stream."""
+        about, state = self.health(), self.state
+        if state is None:
+            return about
+        totals = {name: board.summary().total for name, board in state.boards.items()}
+        return about | {
+            "next_offsets": dict(state.next_offsets),
+            "remembered": len(state.predictions),
+            "counts": dict(state.counts),
+            "streams": {
+                name: {
+                    "scored": total.count,
+                    "accuracy": total.forecast.accuracy,
+                    "naive_accuracy": total.naive.accuracy,
+                    "log_loss": total.forecast.log_loss,
+                    "auc": total.forecast.auc,
+                }
+                for name, total in totals.items()
+            },
+        }
+
+    @property
+    def view(self) -> PartitionView | None:
+        """For the live page; None during a restore, which fills it in a thread."""
+        return self.state.view if self.state is not None and self.ready.is_set() else None
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """The counters of the evaluation, once it has read what was there at the start.
+
+        Before that they may be lower than what another process has shown.
+        """
+        return self.state.counts if self.state is not None and self._read_all else {}
+
+    def gauges(self) -> Iterable[Gauge]:
+        """The scores of every stream."""
+        state = self.state
+        if state is None:
+            return
+        doc = "Predictions kept, scored or not."
+        yield Gauge("dtgol_evaluator_remembered_predictions", doc, len(state.predictions))
+        doc = "Scored again by this process: the label was corrected."
+        yield Gauge("dtgol_evaluator_rescored", doc, state.rescored, counter=True)
+        for stream, board in state.boards.items():
+            total = board.summary().total
+            of = (("stream", stream),)
+            yield Gauge("dtgol_scoring_count", "Scored predictions.", total.count, of)
+            for which, quality in (("forecast", total.forecast), ("naive", total.naive)):
+                by = (*of, ("forecast", which))
+                for name in ("accuracy", "auc", "log_loss", "brier", "calibration_error"):
+                    value = getattr(quality, name)
+                    if value is not None:
+                        yield Gauge(f"dtgol_scoring_{name}", f"Prequential {name}.", value, by)

@@ -1,0 +1,336 @@
+"""What the live page shows of a partition's streams: sums over blocks of records, in memory.
+
+Bounded, fed by the pairing, and no part of its state: it depends on the order of arrival. A restore
+builds it again from the predictions and labels that the state keeps; only the weights of the
+experts and the share of missing features are not kept there and begin with the process.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dtgol_core.bins import exponential_bin, exponential_bin_top
+from dtgol_core.losses import log_loss
+from topics.predictions import Prediction
+from topics.scores import Score
+
+BLOCKS_MAX = 128
+BLOCK_ROWS, BLOCK_ROWS_MAX = 16, 512
+WEIGHTS_MAX = 24
+"""Experts and members of the guard of one stream; more are left out."""
+WINDOW_ROWS = 200
+"""The last window of a stream: the newest blocks that hold at least so many labels."""
+SPARK_POINTS = 24
+DELAY_BITS = 3
+DELAY_MS_MAX = (1 << 48) - 1
+CALIBRATION_BINS = 10
+
+PREDICTION_SUMS = (
+    "predicted",
+    "estimated",
+    "scored",
+    "errors",
+    "naive_errors",
+    "disagreed",
+    "loss",
+    "naive_loss",
+    "detailed",
+    "observed_share",
+)
+"""Sums of a block of predictions. `estimated` adds up max(p, 1 − p), the accuracy that calibrated
+probabilities would have; `disagreed` counts scored predictions where exactly one of forecast and
+naive was right; `detailed` counts those whose weights and observed share are known."""
+ARRIVAL_SUMS = ("scored", "errors", "naive_errors")
+
+Sums = npt.NDArray[np.float64]
+
+
+class Blocks:
+    """Sums over blocks of consecutive records, oldest first.
+
+    When all blocks are full, neighbours are added up in pairs and a block holds twice as many
+    records, up to `BLOCK_ROWS_MAX`; from there on the oldest block is forgotten.
+    """
+
+    def __init__(self, columns: int) -> None:
+        self.sums: Sums = np.zeros((BLOCKS_MAX, columns))
+        self.first_offsets: list[int] = []
+        self.last_ms: list[int] = []
+        self.rows = BLOCK_ROWS
+        self.forgotten = 0
+        """Records in front of the first block."""
+        self._newest_rows = 0
+
+    def __len__(self) -> int:
+        return len(self.first_offsets)
+
+    def add(self, offset: int, ts_ms: int) -> Sums:
+        """Take a record in; the sums of its block, to be added to."""
+        if not self.first_offsets or self._newest_rows == self.rows:
+            if len(self) == BLOCKS_MAX:
+                self._make_room()
+            self.first_offsets.append(offset)
+            self.last_ms.append(ts_ms)
+            self._newest_rows = 0
+        self._newest_rows += 1
+        self.last_ms[-1] = max(self.last_ms[-1], ts_ms)
+        newest: Sums = self.sums[len(self) - 1]
+        return newest
+
+    def find(self, offset: int) -> Sums | None:
+        """The sums of the block that a record is in; None if it is forgotten."""
+        at = bisect_right(self.first_offsets, offset) - 1
+        return self.sums[at] if at >= 0 else None
+
+    def kept(self) -> Sums:
+        """The sums of all blocks, shape ``(blocks, columns)``."""
+        return self.sums[: len(self)]
+
+    def _make_room(self) -> None:
+        if self.rows < BLOCK_ROWS_MAX:
+            half = BLOCKS_MAX // 2
+            self.sums[:half] = self.sums[0::2] + self.sums[1::2]
+            self.sums[half:] = 0.0
+            self.first_offsets = self.first_offsets[0::2]
+            self.last_ms = self.last_ms[1::2]
+            self.rows *= 2
+        else:
+            self.sums[:-1] = self.sums[1:]
+            self.sums[-1] = 0.0
+            del self.first_offsets[0], self.last_ms[0]
+            self.forgotten += self.rows
+
+
+class StreamView:
+    """One stream of one partition."""
+
+    def __init__(self) -> None:
+        self.predictions = Blocks(len(PREDICTION_SUMS) + WEIGHTS_MAX)
+        self.arrivals = Blocks(len(ARRIVAL_SUMS))
+        self.weights: list[tuple[str, str]] = []
+        """What the last sums of a block of predictions add up: of an expert or of the guard."""
+        self.delays: tuple[Counter[int], Counter[int]] = (Counter(), Counter())
+        self.calibration: Sums = np.zeros((CALIBRATION_BINS, 3))
+        """By tenth of p: scored predictions, sum of p, labels 1."""
+        self.records = 0
+        self.learnt: int | None = None
+        self._labels = 0
+
+    def add_prediction(self, offset: int, step: int, ts_ms: int, p: float) -> Sums:
+        """Take a prediction in; the sums of its block."""
+        self.records = step
+        sums = self.predictions.add(offset, ts_ms)
+        sums[0] += 1.0
+        sums[1] += max(p, 1.0 - p)
+        return sums
+
+    def add_details(self, sums: Sums, prediction: Prediction) -> None:
+        """What the state does not keep of a prediction."""
+        self.learnt = prediction.labels_learnt
+        sums[8] += 1.0
+        sums[9] += prediction.observed_share
+        experts = {("experts", name): each.weight for name, each in prediction.experts.items()}
+        guard = {("guard", name): weight for name, weight in prediction.guard.items()}
+        for key, weight in (experts | guard).items():
+            if key not in self.weights:
+                if len(self.weights) == WEIGHTS_MAX:
+                    continue
+                self.weights.append(key)
+            sums[len(PREDICTION_SUMS) + self.weights.index(key)] += weight
+
+    def add_label(
+        self, offset: int, p: float, naive: float, y: int, label_ms: int, delay_ms: int
+    ) -> None:
+        """The first label of a prediction."""
+        self._count(offset, p, naive, y, 1)
+        arrived = self.arrivals.add(self._labels, label_ms)
+        self._labels += 1
+        arrived += (1.0, float((p > 0.5) != y), float((naive > 0.5) != y))
+        delay = min(max(delay_ms, 0), DELAY_MS_MAX)
+        self.delays[y][exponential_bin(delay, DELAY_BITS)] += 1
+
+    def correct_label(self, offset: int, p: float, naive: float, y: int) -> None:
+        """The label of a scored prediction is now `y` and was the other one.
+
+        Of a prediction that is forgotten here the first label may be too: nothing is taken back.
+        """
+        if self.predictions.find(offset) is None:
+            return
+        self._count(offset, p, naive, 1 - y, -1)
+        self._count(offset, p, naive, y, 1)
+
+    def _count(self, offset: int, p: float, naive: float, y: int, sign: int) -> None:
+        tenth = min(int(p * CALIBRATION_BINS), CALIBRATION_BINS - 1)
+        self.calibration[tenth] += (sign, sign * p, sign * y)
+        sums = self.predictions.find(offset)
+        if sums is not None:
+            wrong, naive_wrong = (p > 0.5) != y, (naive > 0.5) != y
+            counts = 1, wrong, naive_wrong, wrong != naive_wrong
+            losses = log_loss(p, y), log_loss(naive, y)
+            sums[2:8] += sign * np.array((*counts, *losses), dtype=np.float64)
+
+    # --- for the page ----------------------------------------------------------------------------
+
+    def row(self) -> dict[str, Any]:
+        """Its row in the table; None where there is nothing to show yet."""
+        sums = self.predictions.kept()
+        predicted, scored = (int(sums[:, column].sum()) for column in (0, 2))
+        labels, errors, naive_errors = self._last_window().tolist()
+        return {
+            "records": self.records,
+            "learnt": self.learnt,
+            "predicted": predicted,
+            "scored": scored,
+            "waiting": predicted - scored,
+            "window": int(labels),
+            "accuracy": 1.0 - errors / labels if labels else None,
+            "naive": 1.0 - naive_errors / labels if labels else None,
+            "median_delay_ms": self._median_delay_ms(),
+            "spark": _spark(sums[:, 2], sums[:, 3]),
+        }
+
+    def detail(self) -> dict[str, Any]:
+        """All of it, for one stream over time."""
+        predictions, arrivals = self.predictions, self.arrivals
+        sums = np.round(predictions.kept()[:, len(PREDICTION_SUMS) :], 4)
+        weights: dict[str, dict[str, list[float]]] = {"experts": {}, "guard": {}}
+        for column, (kind, name) in enumerate(self.weights):
+            weights[kind][name] = sums[:, column].tolist()
+        top = [exponential_bin_top(number, DELAY_BITS) for number in self._delay_bins()]
+        return {
+            "predictions": _columns(predictions, PREDICTION_SUMS),
+            **weights,
+            "arrivals": _columns(arrivals, ARRIVAL_SUMS),
+            "delays": {
+                "top_ms": top,
+                "counts": [[each[number] for number in self._delay_bins()] for each in self.delays],
+            },
+            "calibration": np.round(self.calibration, 4).tolist(),
+        }
+
+    def _last_window(self) -> Sums:
+        """The sums of the newest arrivals: the fewest blocks with `WINDOW_ROWS`, or all."""
+        sums = self.arrivals.kept()
+        enough = np.flatnonzero(np.cumsum(sums[::-1, 0]) >= WINDOW_ROWS)
+        newest = sums[-(enough[0] + 1) :] if enough.size else sums
+        total: Sums = newest.sum(axis=0)
+        return total
+
+    def _median_delay_ms(self) -> int | None:
+        both = self.delays[0] + self.delays[1]
+        seen = 0
+        for number in sorted(both):
+            seen += both[number]
+            if 2 * seen >= both.total():
+                return exponential_bin_top(number, DELAY_BITS)
+        return None
+
+    def _delay_bins(self) -> Sequence[int]:
+        """Every bin from the shortest to the longest delay, empty ones included."""
+        seen = self.delays[0].keys() | self.delays[1].keys()
+        return range(min(seen), max(seen) + 1) if seen else ()
+
+
+class PartitionView:
+    """The streams of one partition; beyond `streams_max` the one without records for longest goes.
+
+    >>> view = PartitionView(streams_max=100)
+    >>> view.dropped
+    0
+    """
+
+    def __init__(self, streams_max: int) -> None:
+        self._streams_max = streams_max
+        self.streams: dict[str, StreamView] = {}
+        self.dropped = 0
+
+    def predicted(self, prediction: Prediction) -> None:
+        """A prediction that the pairing keeps."""
+        stream = self._stream(prediction.stream)
+        at = prediction.at.offset, prediction.step, prediction.ts
+        stream.add_details(stream.add_prediction(*at, prediction.p), prediction)
+
+    def scored(self, score: Score, label_ms: int) -> None:
+        """A score: the first of its prediction, or after a correction another one."""
+        stream = self.streams.get(score.stream)
+        if stream is None:
+            return
+        about = score.at.offset, score.p, score.naive, score.y
+        if score.rescored:
+            stream.correct_label(*about)
+        else:
+            stream.add_label(*about, label_ms, score.delay_ms)
+
+    def restore_prediction(self, stream: str, offset: int, step: int, ts_ms: int, p: float) -> None:
+        """A prediction of a restored state; to be called by rising offset."""
+        self._stream(stream).add_prediction(offset, step, ts_ms, p)
+
+    def restore_label(
+        self, stream: str, offset: int, p: float, naive: float, y: int, label_ms: int, delay_ms: int
+    ) -> None:
+        """The label of a restored prediction; to be called in the order the labels came."""
+        if stream in self.streams:
+            self.streams[stream].add_label(offset, p, naive, y, label_ms, delay_ms)
+
+    def _stream(self, name: str) -> StreamView:
+        stream = self.streams.pop(name, None) or StreamView()
+        self.streams[name] = stream  # the newest last
+        if len(self.streams) > self._streams_max:
+            del self.streams[next(iter(self.streams))]
+            self.dropped += 1
+        return stream
+
+
+def streams_page(
+    views: Mapping[int, PartitionView], stream: str | None, partition: int | None
+) -> dict[str, Any]:
+    """The evaluator's part of the page: all streams, and one of them over time.
+
+    Without a stream the one with the most scored predictions is shown.
+    """
+    found = {
+        (name, number): each
+        for number, view in sorted(views.items())
+        for name, each in sorted(view.streams.items())
+    }
+    rows = {key: each.row() for key, each in found.items()}
+    if stream is not None and partition is not None:
+        wanted: tuple[str, int] | None = (stream, partition)
+    else:
+        wanted = max(
+            rows, key=lambda key: (rows[key]["scored"], rows[key]["records"]), default=None
+        )
+    shown = None if wanted is None else found.get(wanted)
+    return {
+        "streams": [
+            {"stream": name, "partition": number} | row for (name, number), row in rows.items()
+        ],
+        "streams_dropped": sum(view.dropped for view in views.values()),
+        "selected": None
+        if wanted is None or shown is None
+        else {"stream": wanted[0], "partition": wanted[1]} | shown.detail(),
+    }
+
+
+def _columns(blocks: Blocks, names: Sequence[str]) -> dict[str, Any]:
+    sums = blocks.kept()
+    return {
+        "before": blocks.forgotten,
+        "last_ms": list(blocks.last_ms),
+        **{name: np.round(sums[:, column], 4).tolist() for column, name in enumerate(names)},
+    }
+
+
+def _spark(scored: Sums, errors: Sums) -> list[float | None]:
+    """Accuracy by prediction time in at most `SPARK_POINTS` points; None without labels."""
+    if not len(scored):
+        return []
+    edges = np.linspace(0, len(scored), min(SPARK_POINTS, len(scored)), endpoint=False).astype(int)
+    counts, wrong = (np.add.reduceat(each, edges).tolist() for each in (scored, errors))
+    return [round(1.0 - w / n, 3) if n else None for n, w in zip(counts, wrong, strict=True)]

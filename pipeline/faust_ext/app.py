@@ -1,0 +1,193 @@
+"""A Faust app as this project uses it.
+
+Raw bytes, no acks, commits by hand, co-partitioning on, committed records only; an agent that
+raises ends the process. Everything that is asked of Faust goes through `FaustApp` and
+`PartitionFlow`; `tests/unit/pipeline/faust_ext` checks the private names that they use.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from typing import Any
+
+import faust
+from aiokafka.abc import AbstractTokenProvider
+from faust.types import TP
+
+from pipeline.errors import FAILED, exit_if_known, exit_now, exit_on_error
+from pipeline.faust_ext.consumer import NO_RIGHTS, FetchedBatch, SafeTransport
+from pipeline.faust_ext.flow import PartitionFlow
+from pipeline.kafka.auth import Security
+from pipeline.kafka.clients import SEE_RIGHTS
+from pipeline.settings import Settings
+
+log = logging.getLogger(__name__)
+
+POLL_RECORDS = 500
+BUFFER_BATCHES = 16
+"""Fetched and not taken by an agent, which takes them as soon as it runs."""
+
+
+class FaustApp:
+    """The app of one role, in the role's consumer group."""
+
+    def __init__(self, settings: Settings, security: Security, role: str) -> None:
+        kafka = settings.kafka
+        app: Any = faust.App(
+            settings.group(role),
+            broker=[f"kafka://{address}" for address in security.bootstrap.split(",")],
+            broker_credentials=faust_credentials(security),
+            broker_session_timeout=kafka.session_timeout_ms / 1000,
+            broker_heartbeat_interval=kafka.heartbeat_ms / 1000,
+            broker_rebalance_timeout=kafka.rebalance_timeout_ms / 1000,
+            broker_request_timeout=kafka.request_timeout_ms / 1000,
+            broker_max_poll_records=POLL_RECORDS,
+            broker_commit_livelock_soft_timeout=86_400.0,  # we commit; Faust must not warn
+            stream_processing_timeout=86_400.0,
+            stream_buffer_maxsize=BUFFER_BATCHES,
+            stream_wait_empty=False,
+            consumer_auto_offset_reset="earliest",
+            consumer_group_instance_id=kafka.group_instance_id or None,
+            agent_supervisor="mode.CrashingSupervisor",
+            table_standby_replicas=1,  # 0 would switch co-partitioning off
+            topic_allow_declare=False,
+            topic_disable_leader=True,
+            web_enabled=False,
+            datadir=os.path.join(tempfile.gettempdir(), "dtgol-faust"),  # nothing is kept there
+        )
+        self.headers_max = settings.limits.headers_max
+        app.owner = self
+        app.transport = SafeTransport(app.conf.broker_consumer, app)
+        self.app = app
+        self.on_out_of_range: Callable[[TP, int], Awaitable[None]] = position_lost
+
+    def add_agent(
+        self, name: str, topics: Iterable[str], agent: Callable[[Any], Awaitable[None]]
+    ) -> None:
+        """Declare an agent on topics as bytes: where Faust decodes, it acks before it raises."""
+        channel = self.app.topic(
+            *topics, key_serializer="raw", value_serializer="raw", internal=False
+        )
+        self.app.agent(channel, name=name)(agent)
+
+    async def batches(self, stream: Any) -> AsyncIterator[tuple[TP, FetchedBatch]]:
+        """What was fetched of each partition, without acks; of an old generation it is dropped."""
+        async for event in stream.noack().events():
+            message = event.message
+            if message.generation_id == self.app.consumer_generation_id:
+                yield message.tp, message.value
+
+    def on_assigned(self, handle: Callable[[set[TP]], Awaitable[None]]) -> None:
+        """Call `handle` with every new assignment, before its records come."""
+
+        async def assigned(_: Any, assigned: set[TP], **__: Any) -> None:
+            await handle(assigned)
+
+        self.app.on_partitions_assigned.connect(assigned, weak=False)
+
+    def on_closing(self, handle: Callable[[], Awaitable[None]]) -> None:
+        """Call `handle` at an orderly end, while commits are still possible."""
+
+        async def closing(_: Any, **__: Any) -> None:
+            await handle()
+
+        self.app.on_before_shutdown.connect(closing, weak=False)
+
+    def on_start(self, start: Callable[[], Iterable[Coroutine[Any, Any, None]]]) -> None:
+        """Call `start` when the app runs; a coroutine from it that fails ends the process."""
+
+        async def started() -> None:
+            for work in start():
+                self.app.add_future(exit_on_error(work))
+
+        self.app.task(started)
+
+    def flow(self, topic: str, partition: int) -> PartitionFlow:
+        """The flow of one topic partition."""
+        return PartitionFlow(self.app, topic, partition)
+
+    async def commit(self, offsets: Mapping[tuple[str, int], int]) -> bool:
+        """Commit exactly these offsets; False if the broker refused, which only costs a replay."""
+        if not offsets:
+            return True
+        try:
+            wanted = {TP(*place): offset for place, offset in offsets.items()}
+            return bool(await self.app.consumer._commit_offsets(wanted))
+        except Exception as error:
+            log.warning("offsets were not committed, they will be with the next: %r", error)
+            return False
+
+    def rights_lost(self, error: BaseException) -> None:
+        """The consumer may not read any more."""
+        exit_now(FAILED, _without_rights(error))
+
+    def consumer_crashed(self, error: Exception) -> None:
+        """Faust's fetcher has ended: nothing would come any more, and Faust's shutdown may hang."""
+        exit_if_known(error)
+        exit_now(FAILED, f"Faust's consumer crashed ({error!r}); nothing is lost, start it again")
+
+    def run(self, log_level: str) -> None:
+        """Run until a signal ends it; leaves by exit code."""
+        worker = faust.Worker(
+            self.app,
+            quiet=True,
+            redirect_stdouts=False,
+            override_logging=False,
+            daemon=True,
+            workdir=os.getcwd(),
+            loglevel=log_level,
+        )
+        try:
+            worker.execute_from_commandline()
+        finally:
+            if isinstance(worker.crash_reason, NO_RIGHTS):
+                log.critical("%s", _without_rights(worker.crash_reason))
+
+
+async def position_lost(place: TP, offset: int) -> None:
+    """What an app does about a lost position until it is given a handler."""
+    raise RuntimeError(f"{place.topic}[{place.partition}] has no offset {offset} any more")
+
+
+def assigned_partitions(assigned: set[TP], topics: Iterable[str]) -> set[int] | None:
+    """The partitions in an assignment, which are the same of every topic; None if they are not.
+
+    Topics can differ briefly while metadata propagates, or while a right is missing; for good if a
+    topic is gone or has grown.
+    """
+    ours = [{tp.partition for tp in assigned if tp.topic == name} for name in topics]
+    return ours[0] if all(each == ours[0] for each in ours) else None
+
+
+def faust_credentials(security: Security) -> Any:
+    """For Faust's `broker_credentials`; None for PLAINTEXT."""
+    own = security.settings
+    context = security.ssl_context() if security.encrypted else None
+    if security.authenticated:
+        if own.mechanism == "OAUTHBEARER":
+            return faust.OAuthCredentials(oauth_cb=TokenFile(security), ssl_context=context)
+        return faust.SASLCredentials(
+            mechanism=own.mechanism,
+            username=own.username,
+            password=security.secret("password_file"),
+            ssl_context=context,
+        )
+    return faust.SSLCredentials(context=context) if context is not None else None
+
+
+class TokenFile(AbstractTokenProvider):  # type: ignore[misc]  # no types
+    """aiokafka asks for a token; it is read from its file each time."""
+
+    def __init__(self, security: Security) -> None:
+        self._security = security
+
+    async def token(self) -> str:
+        """The token."""
+        return self._security.secret("token_file")
+
+
+def _without_rights(error: BaseException) -> str:
+    return f"our user may not read any more ({error}): {SEE_RIGHTS}"

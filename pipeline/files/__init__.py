@@ -1,1 +1,0 @@
-"""Files of records, CSV or JSONL: one reader for backtest, produce and bench; and playing them."""

@@ -1,0 +1,1 @@
+"""Kafka clients of librdkafka: reading, writing, administering topics, and logging in."""

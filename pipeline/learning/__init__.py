@@ -1,0 +1,1 @@
+"""The learner of one partition: the fold over its journal, and what it writes."""

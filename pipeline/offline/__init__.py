@@ -1,0 +1,1 @@
+"""The learner without a broker: files, backtests, comparison of methods."""

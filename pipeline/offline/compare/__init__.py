@@ -1,0 +1,1 @@
+"""`dtgol compare`: every method on every stream, prequential, and what the numbers say."""

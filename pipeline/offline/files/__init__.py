@@ -1,0 +1,1 @@
+"""Files of records, CSV or JSONL, and playing them; for backtest, produce and compare."""

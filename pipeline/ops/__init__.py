@@ -1,0 +1,1 @@
+"""Commands for operators: they inspect a cluster, and decide about single records."""

@@ -1,0 +1,1 @@
+"""What worker and evaluator share at run time."""

@@ -1,0 +1,112 @@
+"""Checkpoints: outputs, blobs, manifest, offsets become durable in this order and no other.
+
+A checkpoint is taken as copies between two records; the four steps run in the background,
+one checkpoint at a time. After a failure the next one tries again; no offset is committed without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from pipeline.errors import StoreError
+from pipeline.kafka.writer import PartitionWriter
+from pipeline.snapshots.repository import SaveResult, SnapshotRepository, StateSnapshot
+
+log = logging.getLogger(__name__)
+
+
+class Checkpoint(NamedTuple):
+    """A copied state: the offsets it reaches, and the function that makes its snapshot."""
+
+    offsets: Mapping[str, int]
+    make_snapshot: Callable[[], StateSnapshot]
+
+
+class Checkpointer:
+    """The checkpoints of one partition.
+
+    Parameters
+    ----------
+    outputs
+        What must be durable before a snapshot is.
+    commit
+        Moves the group's offsets, by topic.
+    every_records, every_s
+        A checkpoint is due after so many records, or so long if there is any.
+    """
+
+    def __init__(
+        self,
+        partition: int,
+        repository: SnapshotRepository,
+        outputs: Sequence[PartitionWriter],
+        commit: Callable[[Mapping[str, int]], Awaitable[bool]],
+        every_records: int,
+        every_s: float,
+    ) -> None:
+        self._partition = partition
+        self.repository = repository
+        self._outputs = outputs
+        self._commit = commit
+        self._every_records = every_records
+        self._every_s = every_s
+        self._task: asyncio.Task[None] | None = None
+        self._finished_at = time.monotonic()
+        self._saved_at = 0.0
+        self.result: SaveResult | None = None
+        self.failure: str | None = None
+
+    @property
+    def age_s(self) -> float | None:
+        """Seconds since the last snapshot of this process; None before its first."""
+        return None if self.result is None else time.monotonic() - self._saved_at
+
+    def due(self, fresh: int) -> bool:
+        """Whether a checkpoint should be taken; `fresh` counts records since the last one.
+
+        After a failure the number of records does not count: the next one waits for its time.
+        """
+        if self._task is not None:
+            if not self._task.done():
+                return False
+            self._task.result()
+            self._task = None
+        many = fresh >= self._every_records and self.failure is None
+        late = time.monotonic() - self._finished_at >= self._every_s
+        return many or (fresh > 0 and late)
+
+    def start(self, checkpoint: Checkpoint) -> None:
+        """Run the steps as a background task."""
+        self._task = asyncio.create_task(self.write(checkpoint))
+
+    async def write(self, checkpoint: Checkpoint) -> None:
+        """The four steps."""
+        for output in self._outputs:
+            await output.settled()  # 1. all outputs sent before the copy are durable
+        try:
+            # 2. and 3. blobs, then the manifest
+            result = await asyncio.to_thread(
+                lambda: self.repository.save(checkpoint.make_snapshot())
+            )
+        except StoreError as error:
+            self.failure = str(error)
+            log.error("partition %d: no snapshot: %s", self._partition, error)
+        else:
+            self.result, self.failure, self._saved_at = result, None, time.monotonic()
+            await self._commit(checkpoint.offsets)  # 4. only now the group's offsets move
+        self._finished_at = time.monotonic()
+
+    async def finish(self) -> None:
+        """Wait for the checkpoint that is under way, if any."""
+        if self._task is not None:
+            await self._task
+            self._task = None
+
+    def cancel(self) -> None:
+        """The partition was revoked: no further step is begun."""
+        if self._task is not None:
+            self._task.cancel()

@@ -1,0 +1,296 @@
+"""One partition at work: restore, follow, checkpoint, commit; the same for learner and evaluator.
+
+The state is restored outside Faust: from the newest whole snapshot, then by a reader in no group up
+to what the group has committed. What Faust delivers continues it. If the group had expelled
+us and the partition came back, another process has gone further: the state is restored again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from pipeline.errors import AbandonedError, FoldBugError, OvertakenError
+from pipeline.faust_ext.consumer import FetchedBatch
+from pipeline.faust_ext.flow import Delivery
+from pipeline.kafka.writer import Outbox
+from pipeline.runtime.checkpoint import Checkpoint, Checkpointer
+from pipeline.runtime.metrics import Gauge
+from pipeline.runtime.port import PartitionKafka, lag_of
+from pipeline.runtime.watchdog import Ends, Probe
+
+BURST_S = 0.02
+"""How long one partition may hold the event loop before other tasks get their turn."""
+IDLE_S = 0.5
+
+State = TypeVar("State")
+Result = TypeVar("Result")
+Given = ParamSpec("Given")
+
+
+class Inbox(deque[Delivery]):
+    """Deliveries that wait, and the memory that they take."""
+
+    occupied = 0
+
+    def append(self, delivery: Delivery) -> None:
+        """Put one at the end."""
+        super().append(delivery)
+        self.occupied += delivery.record.occupied
+
+    def popleft(self) -> Delivery:
+        """Take the first."""
+        delivery = super().popleft()
+        self.occupied -= delivery.record.occupied
+        return delivery
+
+
+class Partition(ABC, Generic[State]):
+    """A partition of a worker or evaluator, from its assignment until it is taken away.
+
+    Parameters
+    ----------
+    topics
+        Full names of the topics it follows.
+    """
+
+    queue_max = 2_000
+    """Records of one topic that are received and not processed; then the topic is paused."""
+    queue_bytes_max = 1 << 24
+    """Memory of these records; then the topic is paused too."""
+
+    def __init__(
+        self,
+        number: int,
+        topics: Sequence[str],
+        kafka: PartitionKafka,
+        outbox: Outbox,
+        checkpoints: Checkpointer,
+    ) -> None:
+        self.number = number
+        self.kafka = kafka
+        self.outbox = outbox
+        self.checkpoints = checkpoints
+        self.flows = {topic: kafka.flow(topic) for topic in topics}
+        self.inbox = {topic: Inbox() for topic in topics}
+        self._wake = asyncio.Event()
+        self._thread_at_work = False
+        self.state: State | None = None
+        self.ready = asyncio.Event()
+        self.restoring = False
+        self.restored_records = 0
+        self.saved_position = 0
+        """The position of the newest snapshot."""
+
+    # --- what learner and evaluator do differently -----------------------------------------------
+
+    @abstractmethod
+    def restore(self) -> State:
+        """The state from snapshot and topics; in a thread. Sets `saved_position`."""
+
+    @abstractmethod
+    async def process(self, state: State, until: float) -> bool:
+        """Process what is at hand, no longer than `until`; whether there was anything.
+
+        Raises `OvertakenError` if the state must be restored again, `FoldBugError` for a bug.
+        """
+
+    @abstractmethod
+    def position(self, state: State) -> int:
+        """A count that grows with every record; snapshots are ordered by it."""
+
+    @abstractmethod
+    def checkpoint(self, state: State) -> Checkpoint:
+        """The state between two records, as copies: the work goes on while they are written."""
+
+    def caught_up(self, state: State) -> bool:
+        """Whether the partition may be called ready."""
+        return True
+
+    async def crashed(self, bug: FoldBugError) -> None:
+        """A record has failed; raise the bug again unless the partition can go on."""
+        raise bug
+
+    # --- the loop --------------------------------------------------------------------------------
+
+    def put(self, topic: str, batch: FetchedBatch) -> None:
+        """Take from Faust what a fetch brought."""
+        flow, queue = self.flows[topic], self.inbox[topic]
+        for delivery in flow.accept(batch):
+            queue.append(delivery)
+        self._wake.set()
+        if len(queue) >= self.queue_max or queue.occupied >= self.queue_bytes_max:
+            flow.pause()
+
+    async def run(self) -> None:
+        """Restore, then follow, for as long as the partition is assigned."""
+        while True:
+            try:
+                self.state = state = await asyncio.to_thread(self._restore)
+                await self._follow(state)
+            except AbandonedError:
+                return
+            except OvertakenError:
+                await self._begin_again()
+            except FoldBugError as bug:
+                await self._begin_again()  # the state may be half changed
+                await self.crashed(bug)
+
+    def _restore(self) -> State:
+        # Set in the thread: a restore that still waits for a thread must not count as stalled.
+        self.restoring = True
+        return self.restore()
+
+    async def _follow(self, state: State) -> None:
+        while True:
+            if not self.ready.is_set() and self.caught_up(state):
+                self.ready.set()
+            await self.outbox.wait_for_space()
+            if not await self.process(state, time.monotonic() + BURST_S):
+                await self._wait(IDLE_S)
+            self.outbox.poll()
+            for topic, queue in self.inbox.items():
+                if len(queue) < self.queue_max // 2 and queue.occupied < self.queue_bytes_max // 2:
+                    self.flows[topic].resume()
+            await asyncio.sleep(0)
+            self._checkpoint_if_due(state)
+
+    async def _wait(self, limit_s: float) -> None:
+        """Wait until a record comes, at most `limit_s`."""
+        self._wake.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), limit_s)
+
+    async def in_thread(
+        self, work: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs
+    ) -> Result:
+        """Work on the state in a thread.
+
+        If this is cancelled the thread may go on, and the state must not be saved any more.
+        """
+        self._thread_at_work = True
+        result = await asyncio.to_thread(work, *args, **kwargs)
+        self._thread_at_work = False
+        return result
+
+    async def _begin_again(self) -> None:
+        """Drop the state before the next restore; the watchdog does not count the time between."""
+        self.state, self._thread_at_work = None, False
+        await self.checkpoints.finish()
+        self.restoring = False
+        self.ready.clear()
+
+    def _checkpoint_if_due(self, state: State) -> None:
+        saved = self.checkpoints.result
+        if saved is not None:
+            self.saved_position = max(self.saved_position, saved.next_offset)
+        if self.checkpoints.due(self.position(state) - self.saved_position):
+            self.checkpoints.start(self.checkpoint(state))
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def rejoined(self) -> None:
+        """After a rebalance that left us the partition."""
+        for flow in self.flows.values():
+            flow.rejoined()
+
+    def stop_reading(self) -> None:
+        """Let a restore that is under way end soon, without a result."""
+        self.kafka.stop_reading()
+
+    def abandon(self) -> None:
+        """The partition was revoked: stop reading and saving."""
+        self.stop_reading()
+        self.checkpoints.cancel()
+
+    async def finish(self) -> None:
+        """A last checkpoint before an orderly end; the run has been cancelled before."""
+        await self.checkpoints.finish()
+        state = self.state
+        if state is None or self._thread_at_work:
+            return
+        saved = self.checkpoints.result
+        if self.position(state) > max(self.saved_position, saved.next_offset if saved else 0):
+            await self.checkpoints.write(self.checkpoint(state))
+
+    # --- what can be seen from outside -----------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        """Records received and not processed."""
+        return sum(map(len, self.inbox.values()))
+
+    def has_backlog(self, ends: Ends) -> bool:
+        """Whether there is anything to process: here, on its way, or at the broker by `ends`."""
+        return self.waiting > 0 or any(
+            flow.has_backlog(self.processed(topic), ends.get((topic, self.number)))
+            for topic, flow in self.flows.items()
+        )
+
+    def processed(self, topic: str) -> int:
+        """The last record of a topic that needs not be read again."""
+        return self.flows[topic].received
+
+    @property
+    def progress(self) -> tuple[Any, ...]:
+        """A value that changes with every step forward."""
+        position = None if self.state is None else self.position(self.state)
+        return position, *(flow.position for flow in self.flows.values())
+
+    @property
+    def restore_progress(self) -> tuple[Any, ...]:
+        """A value that changes with every step of a restore."""
+        return (self.restored_records,)
+
+    def probes(self, ends: Ends) -> Iterator[Probe]:
+        """What the watchdog watches; called from another thread, so it only reads."""
+        at, ready = f"partition {self.number}: ", self.ready.is_set()
+        restoring = self.restoring and not ready
+        yield Probe(at + "the restore does not move", restoring, self.restore_progress)
+        topics = " or ".join(self.flows)
+        works = ready and self.has_backlog(ends)
+        yield Probe(f"{at}records of {topics} wait and none is processed", works, self.progress)
+
+    def unready(self) -> list[str]:
+        """Why the partition is not ready; empty when it is."""
+        if not self.ready.is_set():
+            return ["restoring"]
+        return [self.checkpoints.failure] if self.checkpoints.failure is not None else []
+
+    @property
+    def lag(self) -> int | None:
+        """Records of its topics that are not processed, as far as the consumer knows their ends."""
+        behind = lag_of(self.flows.values())
+        return None if behind is None else behind + self.waiting
+
+    def health(self) -> dict[str, Any]:
+        """What `/status` and the live page show of it; cheap."""
+        saved = self.checkpoints.result
+        return {
+            "ready": self.ready.is_set(),
+            "restored_records": self.restored_records,
+            "waiting": self.waiting,
+            "lag": self.lag,
+            "snapshot": saved.name if saved else None,
+            "snapshot_age_s": self.checkpoints.age_s,
+            "state": saved.digest if saved else None,
+            "snapshot_failure": self.checkpoints.failure,
+        }
+
+    def status(self) -> dict[str, Any]:
+        """What `/status` shows of it."""
+        return self.health()
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Counters of the state; empty while there is none."""
+        return {}
+
+    def gauges(self) -> Iterable[Gauge]:
+        """Its series besides the counters."""
+        return ()

@@ -1,0 +1,1 @@
+"""Brokers for demos and tests, and the demo."""

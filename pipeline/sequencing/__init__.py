@@ -1,0 +1,1 @@
+"""Features and labels of one partition put into one order: its journal."""

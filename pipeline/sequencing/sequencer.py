@@ -1,0 +1,414 @@
+"""The sequencer: features and labels of one partition -> the one order of its journal.
+
+Bytes and the producer's own headers are copied untouched; ours are added behind them. Stateless:
+after a crash it goes on from the committed source offsets, and the fold drops what comes twice. At
+least once, ordered by what is in the journal; a source offset is committed when every journal
+record up to it is durable. What was committed and is not in the journal any more is copied again
+before anything else. A record over the limit of its size or of its headers becomes a dead letter,
+truncated, and leaves a stub without key and value: what is in the journal is read alike by every
+client, and its copies fit every topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, NamedTuple, Protocol
+
+from pipeline.faust_ext.consumer import FetchedBatch
+from pipeline.kafka.record import Record
+from pipeline.kafka.writer import Outbox, PartitionWriter
+from pipeline.runtime.metrics import Gauge
+from pipeline.runtime.port import PartitionKafka, lag_of
+from pipeline.runtime.watchdog import Ends, Probe
+from pipeline.sequencing.journal_repair import (
+    ResumePoint,
+    read_lost,
+    resume_point,
+    source_offsets,
+)
+from pipeline.sequencing.merge import FEATURES, LABELS, Merge, SourceRecord
+from topics.deadletters import DeadLetter, truncate
+from topics.headers import producer_headers, record_bytes, write_headers
+from topics.journal import NO_OFFSET, RecordKind, Source
+from topics.reasons import Reason
+
+log = logging.getLogger(__name__)
+
+BATCH = 256
+IDLE_S = 0.05
+FETCHED_MS = 200.0
+"""What was fetched reaches the agent well within this; else it was a transaction's marker."""
+HOLD_MS = 200.0
+"""A label waits so long at most for a fetch of features that was answered after it came."""
+KEY_BYTES_MAX = 65_536
+"""Of an oversized record: a longer key, or more headers, are left out of the dead letter."""
+VALUE_BYTES_MAX = 600_000
+AGE_RECORDS = 500
+"""After so many a record no longer counts for the least age."""
+AHEAD = 200
+
+
+class Clock(NamedTuple):
+    """Wall clock, to compare with Kafka's timestamps, and monotonic clock; in milliseconds."""
+
+    wall_ms: Callable[[], float] = lambda: time.time() * 1000
+    monotonic_ms: Callable[[], float] = lambda: time.monotonic() * 1000
+
+
+class LearnerView(Protocol):
+    """What the sequencer must know of the learner that folds its journal."""
+
+    ready: asyncio.Event
+
+    @property
+    def next_offset(self) -> int:
+        """The first journal offset that is not folded."""
+
+    def marks(self, sources: Iterable[tuple[str, str]]) -> list[int | None]:
+        """The last record of each source, by topic and id, that was applied; None if unknown."""
+
+
+@dataclass(frozen=True)
+class SequencerConfig:
+    """Names, ids and limits of one partition's way from its sources to its journal."""
+
+    partition: int
+    topics: tuple[str, str]
+    topic_ids: tuple[str, str]
+    record_bytes_max: int
+    merge_wait_ms: int
+    buffer_records: int
+    ahead_max: int
+    headers_max: int = 1_000
+    buffer_bytes: int = 1 << 24
+    accept_gap: bool = False
+
+
+class LeastAge:
+    """The least age of the last records when they came: what a slow clock adds to each of them.
+
+    Of the last `AGE_RECORDS` to twice as many; negative if a producer's clock is ahead.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._now: float | None = None
+        self._before: float | None = None
+
+    def add(self, age_ms: float) -> None:
+        """One more record."""
+        if self._count == AGE_RECORDS:
+            self._count, self._before, self._now = 0, self._now, None
+        self._count += 1
+        self._now = age_ms if self._now is None else min(self._now, age_ms)
+
+    @property
+    def least_ms(self) -> float | None:
+        """The least age; None before the first record."""
+        known = [age for age in (self._now, self._before) if age is not None]
+        return min(known, default=None)
+
+
+class PartitionSequencer:
+    """Copies one partition of both sources to its journal, and knows what may be committed."""
+
+    def __init__(
+        self,
+        config: SequencerConfig,
+        kafka: PartitionKafka,
+        learner: LearnerView,
+        outbox: Outbox,
+        journal: PartitionWriter,
+        dead_letters: PartitionWriter,
+        clock: Clock | None = None,
+    ) -> None:
+        self._config = config
+        self._kafka = kafka
+        self._learner = learner
+        self._outbox = outbox
+        self._journal = journal
+        self._dead_letters = dead_letters
+        self._clock = clock or Clock()
+        self._merge = Merge(config.merge_wait_ms)
+        self._flows = [kafka.flow(topic) for topic in config.topics]
+        self._sources = list(zip(config.topics, config.topic_ids, strict=True))
+        self._prev = [NO_OFFSET, NO_OFFSET]
+        self._fetched_since: list[float | None] = [None, None]
+        self._inflight: deque[tuple[int, int]] = deque()
+        self._durable: list[int | None] = [None, None]
+        self._committed: list[int | None] = [None, None]
+        self._wake = asyncio.Event()
+        self._waits_for_learner = False
+        self._ages = [LeastAge(), LeastAge()]
+        self.copied = 0
+        self.stubs = 0
+        journal.on_delivered = self._delivered
+
+    def put(self, topic: str, batch: FetchedBatch) -> None:
+        """Take from Faust what a fetch brought of a source."""
+        side = FEATURES if topic == self._config.topics[FEATURES] else LABELS
+        deliveries = self._flows[side].accept(batch)
+        if not deliveries:
+            return
+        self._fetched_since[side] = None
+        received_ms = self._clock.wall_ms()
+        for delivery in deliveries:
+            self._ages[side].add(received_ms - delivery.record.timestamp_ms)
+            self._merge.put(SourceRecord(side, delivery.record, received_ms))
+        size, config = self._merge.size(side), self._config
+        full = size >= config.buffer_records or self._merge.occupied(side) >= config.buffer_bytes
+        if full or (size >= AHEAD and not self._merge.size(1 - side) and self._lags(1 - side)):
+            # Pause the side that is ahead: records of the other may be queued behind it in Faust.
+            self._flows[side].pause()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Copy until cancelled; not before the learner is ready, nor while it is far behind."""
+        config = self._config
+        offsets, _ = await asyncio.gather(
+            asyncio.to_thread(source_offsets, self._kafka, config.topics),
+            self._learner.ready.wait(),
+        )
+        points = []
+        marks = self._learner.marks(self._sources)
+        for topic, mark, (committed, low) in zip(config.topics, marks, offsets, strict=True):
+            where = f"{topic} partition {config.partition}"
+            points.append(resume_point(where, mark, committed, low, config.accept_gap))
+        await self._repair(points)
+        while True:
+            await self._outbox.wait_for_space()
+            behind = self._journal.last_offset + 1 - self._learner.next_offset
+            self._waits_for_learner = behind > config.ahead_max
+            if self._waits_for_learner or not self.copy_batch():
+                self._wake.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), IDLE_S)
+            else:
+                await asyncio.sleep(0)
+            self._outbox.poll()
+
+    async def _repair(self, points: list[ResumePoint]) -> None:
+        """Set where the chains begin, and copy again what the journal has lost, in batches."""
+        config = self._config
+        self._prev = [point.prev for point in points]
+        for topic, point in zip(config.topics, points, strict=True):
+            if point.lost:
+                what = f"partition {config.partition}: records {point.start} to {point.end - 1}"
+                log.warning("%s %s: the journal has lost them, copied again", topic, what)
+        lost = read_lost(self._kafka, config.topics, points)
+        while sources := await asyncio.to_thread(lambda: list(islice(lost, BATCH))):
+            await self._outbox.wait_for_space()
+            for source in sources:
+                self._copy(source)
+
+    def copy_batch(self) -> int:
+        """Copy what may be copied now; returns how many."""
+        done = 0
+        while done < BATCH and not self._outbox.full:
+            source = self._merge.take(self._clock.monotonic_ms(), self._lags)
+            if source is None:
+                break
+            self._copy(source)
+            done += 1
+        for side, flow in enumerate(self._flows):
+            roomy = self._merge.occupied(side) < self._config.buffer_bytes // 2
+            if roomy and self._merge.size(side) < AHEAD // 2:
+                flow.resume()
+        return done
+
+    def _lags(self, side: int) -> bool:
+        """Whether records of a side are known to be on their way, or nothing is known yet."""
+        flow = self._flows[side]
+        known = flow.position_and_end
+        if known is None:
+            return True
+        position, end = known
+        if flow.received + 1 >= end:
+            return side == FEATURES and self._features_may_come()
+        if position < end:
+            self._fetched_since[side] = None
+            return True
+        # Fetched to the end, but not all of it was received: on its way, or never to come.
+        now = self._clock.monotonic_ms()
+        since = self._fetched_since[side]
+        if since is None:
+            since = self._fetched_since[side] = now
+        return now - since < FETCHED_MS
+
+    def _features_may_come(self) -> bool:
+        """Whether a label came after the last fetch of features: these may have been sent first.
+
+        The other way round nothing is waited for: features must be answered soon, and a label that
+        comes a moment later is learnt all the same.
+        """
+        label = self._merge.head(LABELS)
+        if label is None or not 0 <= self._clock.wall_ms() - label.received_ms < HOLD_MS:
+            return False
+        return self._flows[FEATURES].last_fetch_ms <= label.received_ms
+
+    def _copy(self, source: SourceRecord) -> None:
+        side, record, _ = source
+        excess = self._excess(record)
+        headers = write_headers(self._headers(source, excess is not None))
+        self._inflight.append((side, record.offset))
+        self._prev[side] = record.offset
+        if excess is not None:
+            self._send_dead_letter(source, excess)
+            self._journal.send(None, None, headers)
+            self.stubs += 1
+        else:
+            own = producer_headers(record.headers)
+            self._journal.send(record.key, record.value, [*own, *headers])
+            self.copied += 1
+
+    def _excess(self, record: Record) -> str | None:
+        """Which limit of the journal a record is over, if any."""
+        if len(record.headers) > self._config.headers_max:
+            return f"record: over {self._config.headers_max} headers"
+        if record_bytes(record.key, record.value, record.headers) > self._config.record_bytes_max:
+            return f"record: over {self._config.record_bytes_max} bytes"
+        return None
+
+    def _headers(self, source: SourceRecord, oversized: bool) -> Source:
+        side, record, _ = source
+        whole = truncate(record.value, 0) if oversized else None
+        return Source(
+            kind=RecordKind.STUB if oversized else RecordKind.COPY,
+            topic=self._config.topics[side],
+            topic_id=self._config.topic_ids[side],
+            partition=self._config.partition,
+            offset=record.offset,
+            prev=self._prev[side],
+            timestamp_ms=record.timestamp_ms,
+            length=whole.length if whole else None,
+            sha256=whole.sha256 if whole else None,
+        )
+
+    def _send_dead_letter(self, source: SourceRecord, excess: str) -> None:
+        """The dead letter of an oversized record; what does not fit is left out."""
+        record, limit = source.record, self._config.record_bytes_max
+        beginning = truncate(record.value, min(limit, VALUE_BYTES_MAX))
+        reason = DeadLetter(
+            self._config.topics[source.side],
+            self._config.partition,
+            record.offset,
+            Reason.TOO_LARGE,
+            excess,
+            beginning.length,
+            beginning.sha256,
+            self._config.topic_ids[source.side],
+        )
+        own = producer_headers(record.headers)
+        crowded = len(own) > self._config.headers_max
+        if crowded or record_bytes(None, None, own) > KEY_BYTES_MAX:
+            own = []
+        key = record.key if len(record.key or b"") <= KEY_BYTES_MAX else None
+        self._dead_letters.send(key, beginning.value, [*own, *write_headers(reason)])
+
+    # --- commits ---------------------------------------------------------------------------------
+
+    def _delivered(self) -> None:
+        side, offset = self._inflight.popleft()
+        self._durable[side] = offset
+
+    async def committable(self) -> dict[tuple[str, int], int]:
+        """Source offsets whose records are durable in the journal and not committed yet."""
+        durable = list(self._durable)
+        if durable == self._committed:
+            return {}
+        await self._dead_letters.settled()
+        return {
+            (self._config.topics[side], self._config.partition): offset + 1
+            for side, offset in enumerate(durable)
+            if offset is not None and offset != self._committed[side]
+        }
+
+    def committed(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Remember what was committed."""
+        for side, topic in enumerate(self._config.topics):
+            offset = offsets.get((topic, self._config.partition))
+            if offset is not None:
+                self._committed[side] = offset - 1
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def rejoined(self) -> None:
+        """After a rebalance that left us the partition."""
+        for flow in self._flows:
+            flow.rejoined()
+
+    def stop_reading(self) -> None:
+        """Make a repair that is under way end soon."""
+        self._kafka.stop_reading()
+
+    def abandon(self) -> None:
+        """The partition was revoked."""
+        self.stop_reading()
+
+    async def finish(self) -> None:
+        """Nothing to save: the worker commits the source offsets."""
+
+    # --- what can be seen from outside -----------------------------------------------------------
+
+    @property
+    def progress(self) -> tuple[Any, ...]:
+        """A value that changes with every step forward."""
+        return self.copied, self.stubs, *(flow.position for flow in self._flows)
+
+    def probes(self, ends: Ends) -> Iterator[Probe]:
+        """What the watchdog watches; one that waits for its learner is not stalled."""
+        number = self._config.partition
+        backlog = bool(self._merge) or any(
+            flow.has_backlog(flow.received, ends.get((topic, number)))
+            for topic, flow in zip(self._config.topics, self._flows, strict=True)
+        )
+        works = self._learner.ready.is_set() and not self._waits_for_learner and backlog
+        what = f"partition {number}: features or labels wait and none is copied"
+        yield Probe(what, works, self.progress)
+
+    def unready(self) -> list[str]:
+        """Sources whose records are in the journal and were not applied: one before is missing."""
+        if self._learner.next_offset <= self._journal.last_offset:
+            return []
+        marks = self._learner.marks(self._sources)
+        return [
+            f"{topic} was applied up to {mark} only: the journal has lost what came after; restart "
+            f"the worker to repair this"
+            for topic, mark, durable in zip(self._config.topics, marks, self._durable, strict=True)
+            if mark is not None and durable is not None and durable > mark
+        ]
+
+    def health(self) -> dict[str, Any]:
+        """What `/status` and the live page show of it."""
+        return {"held_for_merge": len(self._merge), "sources_lag": lag_of(self._flows)}
+
+    def status(self) -> dict[str, Any]:
+        """What `/status` shows of it."""
+        ages = {
+            topic: age.least_ms for topic, age in zip(self._config.topics, self._ages, strict=True)
+        }
+        return self.health() | {"least_age_ms": ages}
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """The fold counts what is copied."""
+        return {}
+
+    def gauges(self) -> Iterable[Gauge]:
+        """What this process has copied, and what waits."""
+        doc = "Records copied to the journal by this process."
+        yield Gauge("dtgol_sequencer_copied_records", doc, self.copied, counter=True)
+        doc = "Least age of the newest records when they came: a slow clock, or a lag."
+        for topic, age in zip(self._config.topics, self._ages, strict=True):
+            if age.least_ms is not None:
+                of = (("topic", topic),)
+                yield Gauge("dtgol_sequencer_least_age_seconds", doc, age.least_ms / 1000, of)
+        doc = "Records that wait for the merge."
+        yield Gauge("dtgol_sequencer_waiting_records", doc, len(self._merge))

@@ -1,0 +1,1 @@
+"""The live page in headless Chromium, as Debian packages it."""

@@ -1,0 +1,153 @@
+"""What the live page shows: sums that add up, bounds that hold, and the same after a restore."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pipeline.evaluation.pairing import Bounds, Evaluation
+from pipeline.evaluation.view import (
+    BLOCK_ROWS,
+    BLOCK_ROWS_MAX,
+    BLOCKS_MAX,
+    PREDICTION_SUMS,
+    Blocks,
+    PartitionView,
+    StreamView,
+    streams_page,
+)
+from tests.support.page_server import NOW_MS, evaluation, prediction
+from topics.labels import Label
+
+
+def label(number: int, y: int, stream: str = "s", ts: int | None = None) -> Label:
+    return Label(stream=stream, id=f"{stream}-{number}", y=y, ts=NOW_MS if ts is None else ts)
+
+
+def column(stream: StreamView, name: str) -> float:
+    return float(stream.predictions.kept()[:, PREDICTION_SUMS.index(name)].sum())
+
+
+def fill(state: Evaluation, count: int, labelled: int, right: int) -> None:
+    """Predictions of 0.9, the first ones labelled, the first of these rightly; naive is 0.4."""
+    for number in range(count):
+        state.predict(prediction("s", number, 0.9))
+    for number in range(labelled):
+        ts = NOW_MS + 60_000 * number + 1_000
+        state.label(label(number, int(number < right), ts=ts), number)
+
+
+def test_blocks_join_in_pairs_and_then_forget_the_oldest() -> None:
+    blocks = Blocks(1)
+    most = BLOCKS_MAX * BLOCK_ROWS_MAX
+    for offset in range(most + 1):
+        blocks.add(offset, offset)[0] += 1.0
+    assert blocks.rows == BLOCK_ROWS_MAX
+    assert (len(blocks), blocks.forgotten) == (BLOCKS_MAX, BLOCK_ROWS_MAX)
+    sums = blocks.kept()[:, 0].tolist()
+    assert sums == [BLOCK_ROWS_MAX] * (BLOCKS_MAX - 1) + [1]
+    assert blocks.first_offsets[0] == BLOCK_ROWS_MAX
+    assert blocks.find(BLOCK_ROWS_MAX - 1) is None
+
+
+@pytest.mark.parametrize("count", [1, BLOCK_ROWS, BLOCK_ROWS * BLOCKS_MAX + 7, 20_000])
+def test_a_record_is_found_in_the_block_that_took_it(count: int) -> None:
+    blocks = Blocks(2)
+    for offset in range(count):
+        blocks.add(3 * offset, offset)[0] += offset
+    for offset in range(count):
+        found = blocks.find(3 * offset)
+        assert found is not None
+        found[1] += offset
+    kept = blocks.kept()
+    assert kept[:, 0].tolist() == kept[:, 1].tolist()
+    assert kept[:, 0].sum() == count * (count - 1) / 2
+
+
+def test_a_row_and_its_detail_add_up() -> None:
+    state = evaluation()
+    fill(state, 50, labelled=40, right=30)
+    row = state.view.streams["s"].row()
+    assert (row["records"], row["scored"], row["waiting"], row["window"]) == (50, 40, 10, 40)
+    assert row["accuracy"] == 0.75
+    assert row["naive"] == 0.25
+    assert 1_000 <= row["median_delay_ms"] <= 1_000 * 9 / 8
+    detail = state.view.streams["s"].detail()
+    assert sum(detail["predictions"]["disagreed"]) == 40
+    assert sum(detail["predictions"]["estimated"]) == pytest.approx(45)
+    assert sum(detail["experts"]["linear"]) == pytest.approx(0.75 * 50)
+    assert sum(detail["guard"]["naive"]) == pytest.approx(0.25 * 50)
+    assert detail["calibration"][9] == [40, pytest.approx(36), 30]
+    assert [sum(each) for each in detail["delays"]["counts"]] == [10, 30]
+
+
+def test_without_labels_there_is_no_accuracy() -> None:
+    state = evaluation()
+    fill(state, 20, labelled=0, right=0)
+    row = state.view.streams["s"].row()
+    assert (row["accuracy"], row["naive"], row["median_delay_ms"]) == (None, None, None)
+    assert row["spark"] == [None, None]
+
+
+def test_a_correction_takes_the_old_label_back() -> None:
+    state, straight = evaluation(), evaluation()
+    fill(state, 20, labelled=20, right=20)
+    state.label(label(3, 0), 99)
+    state.label(label(4, 0), 100)
+    state.label(label(4, 1), 101)
+    fill(straight, 20, labelled=20, right=20)
+    straight.view.streams["s"].correct_label(3, 0.9, 0.4, 0)
+    for name in ("scored", "errors", "naive_errors", "disagreed", "loss", "naive_loss"):
+        was, wanted = (column(each.view.streams["s"], name) for each in (state, straight))
+        assert was == pytest.approx(wanted)
+    assert column(state.view.streams["s"], "errors") == 1
+
+
+def test_a_restore_shows_what_was_shown_but_for_what_is_not_kept() -> None:
+    state = evaluation()
+    fill(state, 3_000, labelled=2_500, right=1_000)
+    taken = state.snapshot()
+    again = Evaluation.restore("journal-id", 0, Bounds(), taken.state, taken.changed)
+    before, after = state.view.streams["s"], again.view.streams["s"]
+    kept = [name for name in PREDICTION_SUMS if name not in ("detailed", "observed_share")]
+    for name in kept:
+        at = PREDICTION_SUMS.index(name)
+        shown, again_shown = before.predictions.kept()[:, at], after.predictions.kept()[:, at]
+        np.testing.assert_allclose(shown, again_shown)
+    np.testing.assert_array_equal(before.arrivals.kept(), after.arrivals.kept())
+    np.testing.assert_allclose(before.calibration, after.calibration)
+    assert before.delays == after.delays
+    assert before.row() | {"learnt": None} == after.row()
+    assert after.weights == []
+
+
+def test_beyond_its_bound_the_stream_that_is_silent_for_longest_goes() -> None:
+    view = PartitionView(streams_max=2)
+    for number, stream in enumerate("abac"):
+        view.predicted(prediction(stream, number, 0.5))
+    assert sorted(view.streams) == ["a", "c"]
+    assert streams_page({0: view}, None, None)["streams_dropped"] == 1
+
+
+def test_the_page_shows_the_stream_asked_for_or_the_one_with_most_scores() -> None:
+    many, few = evaluation(), evaluation(1)
+    fill(many, 30, labelled=20, right=9)
+    for number in range(40):
+        few.predict(prediction("t", number, 0.2, partition=1))
+    views = {0: many.view, 1: few.view}
+    assert streams_page(views, None, None)["selected"]["stream"] == "s"
+    assert streams_page(views, "t", 1)["selected"]["partition"] == 1
+    assert streams_page(views, "t", 0)["selected"] is None
+    assert streams_page({}, None, None) == {"streams": [], "streams_dropped": 0, "selected": None}
+
+
+def test_a_correction_takes_nothing_from_a_stream_that_was_dropped_and_came_again() -> None:
+    state = Evaluation("journal-id", 0, Bounds(page_streams_max=1))
+    state.predict(prediction("s", 0, 0.9))
+    state.label(label(0, 1), 0)
+    state.predict(prediction("t", 1, 0.9))
+    state.predict(prediction("s", 2, 0.9))
+    state.label(label(0, 0), 1)
+    again = state.view.streams["s"]
+    assert (again.calibration >= 0).all()
+    assert column(again, "scored") == 0

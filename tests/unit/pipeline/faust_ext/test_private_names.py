@@ -1,0 +1,48 @@
+"""The private names of Faust and aiokafka that `pipeline.faust_ext` uses, where it expects them.
+
+What they do is tested on a real broker (tests/broker); this names at once the one that an upgrade
+has moved.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka.consumer.fetcher import Fetcher, FetchResult, PartitionRecords
+from aiokafka.consumer.subscription_state import Assignment, TopicPartitionState
+from faust.transport.conductor import Conductor
+from faust.transport.consumer import Consumer, ThreadDelegateConsumer
+from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
+
+USED: list[tuple[Any, list[str]]] = [
+    (Fetcher, ["_proc_fetch_request", "_records"]),
+    (FetchResult, ["_partition_records"]),
+    (PartitionRecords, ["_records_iterator", "_consumer_record", "next_fetch_offset"]),
+    (TopicPartitionState, ["_position", "lso", "timestamp", "awaiting_reset"]),
+    (Assignment, ["state_value", "tps"]),
+    (AIOKafkaConsumer, ["_subscription", "_fetcher", "_fetch_max_wait_ms", "_isolation_level"]),
+    (AIOKafkaConsumerThread, ["_consumer", "_create_worker_consumer", "_ensure_consumer"]),
+    (AIOKafkaConsumerThread, ["_commit", "seek_to_committed", "call_thread"]),
+    (Consumer, ["_commit_offsets", "_committed_offset", "_drain_messages", "perform_seek"]),
+    (Consumer, ["_wait_next_records", "suspend_flow", "wait_first"]),
+    (ThreadDelegateConsumer, ["_thread", "_getmany", "_new_consumer_thread", "highwater"]),
+    (Conductor, ["_tp_to_callback_lock", "_topics"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(owner, name) for owner, names in USED for name in names],
+    ids=lambda each: each if isinstance(each, str) else each.__name__,
+)
+def test_a_private_name_is_where_it_is_used(owner: Any, name: str) -> None:
+    written = "".join(
+        inspect.getsource(each)
+        for each in owner.__mro__
+        if each.__module__.startswith(("faust", "aiokafka"))
+    )
+    assert re.search(rf"\b{name}\b", written)

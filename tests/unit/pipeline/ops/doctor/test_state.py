@@ -1,0 +1,68 @@
+"""What the newest snapshots show (issue 11, point 20)."""
+
+from pipeline.learning.fold import Fold
+from pipeline.learning.fold_config import FoldConfig
+from pipeline.ops.doctor.findings import Finding, Status
+from pipeline.ops.doctor.state import PartitionState, check_state
+from tests.support.journal import REF, START_MS, Journal
+
+HOUR_MS = 3_600_000
+
+
+def judged(fold: Fold, *, written_ms: int = START_MS, now_ms: int = START_MS) -> dict[str, Finding]:
+    states = [PartitionState(fold, written_ms, fold.next_offset + 5_000)]
+    return {each.check: each for each in check_state(states, 60_000, 1_000, now_ms)}
+
+
+def test_a_small_healthy_fold_is_fine() -> None:
+    journal, fold = Journal(), Fold(REF)
+    fold.apply(journal.features("a", {"v": 1}))
+    assert {each.status for each in judged(fold).values()} == {Status.OK}
+
+
+def test_no_snapshot_is_worth_knowing() -> None:
+    assert [each.status for each in check_state([], 1, 1, 0)] == [Status.NOTE]
+
+
+def test_a_snapshot_that_is_long_overdue_is_a_problem() -> None:
+    found = judged(Fold(REF), now_ms=START_MS + HOUR_MS)["snapshot age"]
+    assert found.status is Status.PROBLEM
+    assert "3600 s, 5000 records ago" in found.text
+
+
+def test_held_labels_are_judged_by_age() -> None:
+    """Seen: a mis-keyed label was healthy once it had left the sample."""
+    journal, fold = Journal(), Fold(REF)
+    fold.apply(journal.features("a", {"v": 1}))
+    fold.apply(journal.label("nobody", 1, ts=START_MS))
+    young = judged(fold, now_ms=START_MS + 5_000)["held labels"]
+    assert (young.status, young.text) == (
+        Status.NOTE,
+        "1 labels wait for their features, the oldest for 5 s",
+    )
+    old = judged(fold, now_ms=START_MS + 2 * HOUR_MS)["held labels"]
+    assert old.status is Status.PROBLEM
+    assert "under the key, stream and id of its features" in old.advice
+
+
+def test_a_feature_whose_cells_are_of_another_kind_is_a_problem() -> None:
+    journal, fold = Journal(), Fold(REF)
+    for number in range(60):
+        fold.apply(journal.features(f"{number}", {"v": "unknown" if number < 30 else number}))
+    problems = [
+        each
+        for each in check_state([PartitionState(fold, START_MS, 60)], 60_000, 1_000, START_MS)
+        if each.status is Status.PROBLEM
+    ]
+    (found,) = problems
+    assert found.text == "v of stream default: 30 cells of another kind"
+    assert "retype --stream default --feature v" in found.advice
+
+
+def test_a_bound_that_is_nearly_reached_is_a_problem() -> None:
+    journal, fold = Journal(), Fold(REF, FoldConfig(streams_max=2))
+    for stream in ("one", "two"):
+        fold.apply(journal.features("a", {"v": 1}, stream=stream))
+    found = judged(fold)["bounds"]
+    assert found.status is Status.PROBLEM
+    assert found.text == "2 of 2 streams (partition 0)"

@@ -1,0 +1,72 @@
+"""Places: what a process leaves when it dies at a record, and what it does not."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from pipeline.runtime.places import SUFFIX, DeathPlace, Places
+
+fork = multiprocessing.get_context("fork")
+
+
+def die(folder: Path, entered: bool) -> None:
+    places = Places(folder, "journal", 3)
+    places.enter(1, 7)
+    if not entered:
+        places.leave(1)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def dead(folder: Path, entered: bool) -> None:
+    """A process that died, in the middle of a record or not."""
+    child = fork.Process(target=die, args=(folder, entered))
+    child.start()
+    child.join(30)
+    assert child.exitcode == -signal.SIGKILL
+
+
+def test_what_the_dead_were_at_is_found_once(tmp_path: Path) -> None:
+    dead(tmp_path, True)
+    dead(tmp_path, False)
+    places = Places(tmp_path, "journal", 3)
+    assert list(places.left_by_the_dead()) == [DeathPlace(1, 7)]
+    assert list(places.left_by_the_dead()) == []
+
+
+def test_the_living_and_other_journals_are_left_alone(tmp_path: Path) -> None:
+    ours, theirs = Places(tmp_path, "journal", 1), Places(tmp_path, "journal", 1)
+    theirs.enter(0, 5)
+    other = Places(tmp_path, "other", 1)
+    other.enter(0, 5)
+    assert list(ours.left_by_the_dead()) == []
+    assert len(list(tmp_path.glob(f"*{SUFFIX}"))) == 3
+
+
+def test_a_process_that_ends_itself_leaves_nothing(tmp_path: Path) -> None:
+    places = Places(tmp_path, "journal", 1)
+    places.enter(0, 5)
+    places.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_are_for_their_user_alone(tmp_path: Path) -> None:
+    Places(tmp_path / "made", "journal", 1)
+    (file,) = (tmp_path / "made").iterdir()
+    modes = [path.stat().st_mode & 0o777 for path in (file.parent, file)]
+    assert modes == [0o700, 0o600]
+
+
+def test_without_a_folder_it_works_and_warns(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    places = Places(tmp_path / "file", "journal", 1)
+    places.enter(0, 5)
+    places.leave(0)
+    assert "a death without an exception is not counted" in caplog.text
+    assert list(places.left_by_the_dead()) == []

@@ -1,0 +1,254 @@
+"""The sequencer: what a label waits for, what is copied, what may be committed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pipeline.faust_ext.consumer import FetchedBatch
+from pipeline.kafka.record import Record
+from pipeline.runtime.watchdog import Probe
+from pipeline.sequencing.merge import FEATURES, LABELS
+from pipeline.sequencing.sequencer import (
+    AGE_RECORDS,
+    HOLD_MS,
+    Clock,
+    LeastAge,
+    PartitionSequencer,
+    SequencerConfig,
+)
+from tests.support.fake_kafka import FakeKafka, FakeOutbox, FakeWriter
+from topics.deadletters import DeadLetter
+from topics.headers import Header, read_headers
+from topics.journal import RecordKind, Source
+
+TOPICS = ("features", "labels")
+CONFIG = SequencerConfig(0, TOPICS, ("f", "l"), 1_000, 30_000, 10, 10)
+
+
+class Setup:
+    """A sequencer, and a clock that the test sets; both topics are read to their end."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000.0
+        self.kafka = FakeKafka()
+        self.learner: Any = SimpleNamespace(
+            ready=asyncio.Event(), next_offset=0, marks=lambda _: [-1, -1]
+        )
+        self.journal, self.dead_letters, self.outbox = FakeWriter(), FakeWriter(), FakeOutbox()
+        writers: tuple[Any, Any, Any] = self.outbox, self.journal, self.dead_letters
+        clock = Clock(lambda: self.now_ms, lambda: self.now_ms)
+        self.sequencer = PartitionSequencer(CONFIG, self.kafka, self.learner, *writers, clock)
+        for topic in TOPICS:
+            flow = self.kafka.flow(topic)
+            flow.position = flow.end = 0
+
+    def put(self, side: int, *headers: Header, value: bytes = b"v", timestamp_ms: int = 1) -> None:
+        offset = self.kafka.flow(TOPICS[side]).received + 1
+        record = Record(TOPICS[side], 0, offset, timestamp_ms, b"k", value, headers)
+        self.sequencer.put(TOPICS[side], FetchedBatch([record], -1))
+
+    def sources(self) -> list[Source]:
+        """The headers of all that is in the journal."""
+        found = [read_headers(Source, headers) for _, _, headers in self.journal.sent]
+        return [source for source in found if isinstance(source, Source)]
+
+
+@pytest.fixture
+def setup() -> Setup:
+    return Setup()
+
+
+def test_a_label_waits_until_features_were_asked_for_after_it_came(setup: Setup) -> None:
+    setup.kafka.flow("features").last_fetch_ms = 999_990  # before the label came
+    setup.put(LABELS)
+    assert setup.sequencer.copy_batch() == 0
+    setup.kafka.flow("features").last_fetch_ms = 1_000_020
+    assert setup.sequencer.copy_batch() == 1
+
+
+def test_a_label_does_not_wait_for_ever(setup: Setup) -> None:
+    setup.put(LABELS)
+    setup.now_ms += HOLD_MS - 1
+    assert setup.sequencer.copy_batch() == 0
+    setup.now_ms += 1
+    assert setup.sequencer.copy_batch() == 1
+
+
+def test_a_clock_that_was_set_back_holds_no_label_up(setup: Setup) -> None:
+    setup.put(LABELS)
+    setup.now_ms -= 3_600_000
+    assert setup.sequencer.copy_batch() == 1
+
+
+def test_features_wait_for_nobody_who_is_caught_up(setup: Setup) -> None:
+    setup.put(FEATURES)
+    assert setup.sequencer.copy_batch() == 1
+
+
+@pytest.mark.parametrize("name", ["dtgol-length", "dtgol-sha256", "dtgol-offset"])
+def test_headers_that_look_like_ours_are_left_behind(setup: Setup, name: str) -> None:
+    """An unreadable one would make the copy look like no copy, and break its chain for good."""
+    setup.put(FEATURES, ("own", b"1"), (name, b"\xff"))
+    assert setup.sequencer.copy_batch() == 1
+    ((_, _, sent),) = setup.journal.sent
+    assert isinstance(read_headers(Source, sent), Source)
+    assert ("own", b"1") in sent
+    assert (name, b"\xff") not in sent
+
+
+def test_nothing_is_copied_while_the_outbox_is_full(setup: Setup) -> None:
+    setup.put(FEATURES)
+    setup.outbox.full = True
+    assert setup.sequencer.copy_batch() == 0
+    setup.outbox.full = False
+    assert setup.sequencer.copy_batch() == 1
+
+
+def test_the_chain_of_each_source_is_in_the_headers(setup: Setup) -> None:
+    for side in (FEATURES, FEATURES, LABELS, FEATURES):
+        setup.put(side)
+    setup.now_ms += HOLD_MS
+    assert setup.sequencer.copy_batch() == 4
+    chains = [(source.topic, source.prev, source.offset) for source in setup.sources()]
+    assert sorted(chains) == [
+        ("features", -1, 0), ("features", 0, 1), ("features", 1, 2), ("labels", -1, 0)
+    ]  # fmt: skip
+
+
+def test_an_oversized_record_leaves_a_stub_and_a_dead_letter(setup: Setup) -> None:
+    setup.put(FEATURES, value=b"x" * 2_000)
+    setup.put(FEATURES)
+    assert setup.sequencer.copy_batch() == 2
+    stub, copy = setup.sources()
+    assert (stub.kind, stub.length, copy.kind, copy.prev) == (
+        RecordKind.STUB, 2_000, RecordKind.COPY, 0
+    )  # fmt: skip
+    assert setup.journal.sent[0][:2] == (None, None)
+    ((key, value, headers),) = setup.dead_letters.sent
+    letter = read_headers(DeadLetter, headers)
+    assert isinstance(letter, DeadLetter)
+    assert (key, len(value or b""), letter.reason, letter.length) == (
+        b"k",
+        1_000,
+        "too-large",
+        2_000,
+    )
+
+
+def test_only_what_is_durable_in_the_journal_may_be_committed(setup: Setup) -> None:
+    setup.put(FEATURES)
+    setup.put(FEATURES)
+    assert setup.sequencer.copy_batch() == 2
+    assert asyncio.run(setup.sequencer.committable()) == {}
+    setup.journal.report()
+    offsets = asyncio.run(setup.sequencer.committable())
+    assert offsets == {("features", 0): 2}
+    setup.sequencer.committed(offsets)
+    assert asyncio.run(setup.sequencer.committable()) == {}
+
+
+def test_the_side_that_is_ahead_is_paused_and_resumed_when_there_is_room(setup: Setup) -> None:
+    for _ in range(10):
+        setup.put(FEATURES)
+    assert setup.kafka.flow("features").paused
+    assert setup.sequencer.copy_batch() == 10
+    assert not setup.kafka.flow("features").paused
+
+
+def test_a_source_whose_copies_were_not_applied_is_a_reason_not_to_be_ready(setup: Setup) -> None:
+    setup.put(FEATURES)
+    setup.sequencer.copy_batch()
+    setup.journal.report()
+    setup.learner.next_offset = 1
+    assert setup.sequencer.unready() == [
+        "features was applied up to -1 only: the journal has lost what came after; restart the "
+        "worker to repair this"
+    ]
+    setup.learner.marks = lambda _: [0, -1]
+    assert setup.sequencer.unready() == []
+
+
+def test_what_the_journal_has_lost_is_copied_again_first(setup: Setup) -> None:
+    setup.kafka.topics["features"] = [
+        Record("features", 0, offset, offset, b"k", b"v") for offset in range(5)
+    ]
+    setup.kafka.commits["features"] = 5
+    setup.learner.marks = lambda _: [1, -1]
+    setup.learner.ready.set()
+
+    async def run() -> None:
+        task = asyncio.create_task(setup.sequencer.run())
+        async with asyncio.timeout(10):
+            while len(setup.journal.sent) < 3:
+                await asyncio.sleep(0)
+        task.cancel()
+
+    asyncio.run(run())
+    assert [(source.prev, source.offset) for source in setup.sources()] == [(1, 2), (2, 3), (3, 4)]
+
+
+def probes(setup: Setup, ends: dict[tuple[str, int], int]) -> Iterable[Probe]:
+    return list(setup.sequencer.probes(ends))
+
+
+def test_a_backlog_is_work_once_the_learner_is_ready(setup: Setup) -> None:
+    (probe,) = probes(setup, {("features", 0): 3})
+    assert not probe.has_work
+    setup.learner.ready.set()
+    (probe,) = probes(setup, {("features", 0): 3})
+    assert probe.has_work
+    (probe,) = probes(setup, {})
+    assert not probe.has_work
+
+
+def test_a_record_with_too_many_headers_leaves_a_stub_and_a_dead_letter(setup: Setup) -> None:
+    """Issue 11, 1: more than 100,000 were read by one client and not by the other."""
+    setup.put(FEATURES, *[("", b"")] * 1_001)
+    setup.put(FEATURES, *[("", b"")] * 400)  # 802 bytes on the wire
+    setup.put(FEATURES, *[("", b"")] * 600)  # 1,202 bytes
+    assert setup.sequencer.copy_batch() == 3
+    kinds = [source.kind for source in setup.sources()]
+    assert kinds == [RecordKind.STUB, RecordKind.COPY, RecordKind.STUB]
+    letters = [read_headers(DeadLetter, headers) for _, _, headers in setup.dead_letters.sent]
+    details = [letter.detail for letter in letters if isinstance(letter, DeadLetter)]
+    assert details == ["record: over 1000 headers", "record: over 1000 bytes"]
+
+
+def test_large_records_are_waited_for_in_bytes_not_in_numbers(setup: Setup) -> None:
+    """Issue 11, 3: 150 records took gigabytes while 2,000 were allowed."""
+    flow = setup.kafka.flow("labels")
+    setup.put(LABELS, value=b"x" * (1 << 24))
+    assert flow.paused
+    setup.now_ms += HOLD_MS
+    assert setup.sequencer.copy_batch() == 1
+    assert not flow.paused
+
+
+def test_the_age_of_records_is_measured_by_topic(setup: Setup) -> None:
+    """A clock that is an hour slow shows on every record of its topic (issue 11, point 16)."""
+    for age_ms in (3_600_500, 3_600_100, 3_650_000):
+        setup.put(LABELS, timestamp_ms=int(setup.now_ms) - age_ms + 10_000_000)
+        setup.now_ms += 10
+    setup.put(FEATURES, timestamp_ms=int(setup.now_ms) - 20)
+    shown = {
+        dict(gauge.labels)["topic"]: gauge.value
+        for gauge in setup.sequencer.gauges()
+        if gauge.name == "dtgol_sequencer_least_age_seconds"
+    }
+    assert shown["features"] == 0.02
+    assert shown["labels"] == pytest.approx(3_600.1 - 10_000.0)
+    assert setup.sequencer.status()["least_age_ms"]["features"] == 20
+
+
+def test_an_old_least_age_is_forgotten() -> None:
+    ages = LeastAge()
+    assert ages.least_ms is None
+    ages.add(5.0)
+    for _ in range(2 * AGE_RECORDS):
+        ages.add(100.0)
+    assert ages.least_ms == 100.0
