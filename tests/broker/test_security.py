@@ -7,6 +7,7 @@ wrong is one sentence, in bounded time, with the documented exit code; no output
 from __future__ import annotations
 
 import contextlib
+import uuid
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -222,7 +223,7 @@ def commands(table: Path) -> dict[str, list[str]]:
 
 
 def wrong_password(secure: SecureCluster, user: str, folder: Path) -> dict[str, str]:
-    path = folder / "wrong.password"
+    path = folder / f"{uuid.uuid4().hex}.password"
     path.write_text(secure.passwords[ADMIN])  # a real one, of somebody else: it must not show
     return secure.settings(user) | {"security.password_file": str(path)}
 
@@ -232,7 +233,9 @@ def unknown_user(secure: SecureCluster, user: str, folder: Path) -> dict[str, st
 
 
 def untrusted_authority(secure: SecureCluster, user: str, folder: Path) -> dict[str, str]:
-    return secure.settings(user) | {"security.ca_file": str(Authority(folder / "other").ca)}
+    return secure.settings(user) | {
+        "security.ca_file": str(Authority(folder / uuid.uuid4().hex).ca)
+    }
 
 
 def wrong_host_name(secure: SecureCluster, user: str, folder: Path) -> dict[str, str]:

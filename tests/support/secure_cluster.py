@@ -61,7 +61,8 @@ class SecureCluster:
     def settings(self, user: str, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
         """What `--set` is given for a user with a password; the password is in a file."""
         path = self.folder / f"{user}.password"
-        path.write_text(self.passwords[user] + "\n")
+        if not path.exists():  # not written again: a command started before may be reading it
+            path.write_text(self.passwords[user] + "\n")
         return {
             "kafka.bootstrap_servers": self.bootstrap,
             "security.protocol": "SASL_SSL",
