@@ -50,7 +50,7 @@ from pipeline.learning.streams import Streams
 from pipeline.snapshots.repository import StateSnapshot
 from topics.codec import read_erasure, read_features, read_label
 from topics.features import Features
-from topics.headers import producer_headers, read_headers
+from topics.headers import producer_headers
 from topics.journal import (
     NO_OFFSET,
     ConfigChange,
@@ -63,6 +63,7 @@ from topics.journal import (
     Source,
     Version,
     read_control,
+    read_source,
 )
 from topics.labels import Erasure, Label
 from topics.reasons import Reason, Rejection
@@ -116,7 +117,7 @@ class Fold:
             raise AssertionError(f"journal offset {record.offset} is already folded")
         self.next_offset = record.offset + 1
         self.append_ms = max(self.append_ms, record.timestamp_ms)
-        source = read_headers(Source, record.headers)
+        source = read_source(record.headers)
         if isinstance(source, Source) and source.kind in (RecordKind.COPY, RecordKind.STUB):
             return self._apply_source(record, source)
         if record.offset in self.skips:
