@@ -36,6 +36,7 @@ from dtgol_core.types import LabelOutcome, LabelReceipt
 from dtgol_core.types import Rejection as LearnerRejection
 from pipeline.errors import RefusalError
 from pipeline.kafka.record import Record
+from pipeline.learning.early import UNOPENED, EarlyLabel, UnopenedLabels
 from pipeline.learning.fold_config import FOLD_VERSION, FoldConfig, Lineage
 from pipeline.learning.outputs import (
     Output,
@@ -46,7 +47,7 @@ from pipeline.learning.outputs import (
     make_prediction,
     orphan_dead_letter,
 )
-from pipeline.learning.stream import EarlyLabel, StreamState
+from pipeline.learning.stream import StreamState
 from pipeline.snapshots.repository import StateSnapshot
 from topics.codec import read_erasure, read_features, read_label
 from topics.features import Features
@@ -68,6 +69,8 @@ from topics.labels import Erasure, Label
 from topics.reasons import Reason, Rejection
 
 STATE_VERSION = 2
+SKEW_MAX_MS = 1_000
+"""A label may be stamped so long before its features: clocks differ by that much anyway."""
 OUTPUT_BYTES_MAX = 1_000_000
 """A larger prediction would not be delivered: the producer and the topics take a mebibyte."""
 
@@ -79,7 +82,7 @@ class Cut(Mapping[str, Snapshot]):
     another thread; the lock is held for the copy of one stream.
     """
 
-    def __init__(self, streams: dict[str, StreamState]) -> None:
+    def __init__(self, streams: dict[str, StreamState | UnopenedLabels]) -> None:
         self._streams = streams
         self._copies: dict[str, Snapshot] = {}
         self._names = tuple(streams)
@@ -121,6 +124,11 @@ class Fold:
         the journal. Streams are idle by the second: event times may be of last year.
     labels_offset
         The offset of the last label on its topic.
+    unopened
+        Labels of streams of which no features have come.
+    label_skew_ms
+        How long before its features the newest such label was stamped: its producer's clock is
+        slow. 0 if there was none.
     lineage, marked
         Which software has folded this state, and the newest `version` record.
     """
@@ -143,6 +151,8 @@ class Fold:
         self.forgiven: set[tuple[str, str]] | None = None
         self.counts: Counter[str] = Counter()
         self.streams: OrderedDict[str, StreamState] = OrderedDict()
+        self.unopened = UnopenedLabels()
+        self.label_skew_ms = 0
         self.state_bytes = 0
         """Memory of all learners, as last measured."""
         self._cut = Cut({})
@@ -174,7 +184,8 @@ class Fold:
     @property
     def oldest_early_ms(self) -> int | None:
         """When the label that is held longest for its features was appended; None for none."""
-        firsts = (next(iter(stream.early.values()), None) for stream in self.streams.values())
+        firsts = [next(iter(stream.early.values()), None) for stream in self.streams.values()]
+        firsts.append(self.unopened.oldest)
         return min((label.time_ms for label in firsts if label is not None), default=None)
 
     def mark(self, topic: str, topic_id: str) -> int | None:
@@ -235,6 +246,8 @@ class Fold:
             self._cut.keep(erasure.stream)
             stream.release_early(stream.learner.erase(signed_hash(erasure.erase)))
             stream.next_offset = offset + 1
+        self._touch_unopened()
+        self.unopened.erase(erasure.stream, signed_hash(erasure.erase))
         return []
 
     def _observe(self, context: SourceContext, features: Features) -> list[Output]:
@@ -242,22 +255,25 @@ class Fold:
         full = self.state_bytes >= self.config.state_bytes_max
         if full and features.stream not in self.streams:
             return [self._reject("features", context, *self._state_full("stream"))]
+        known = features.stream in self.streams
         stream = self._open_stream(features.stream, context.record.offset)
         if stream is None:
             return [self._reject("features", context, *self._too_many_streams())]
+        held = [] if known or not self.unopened else self._take_unopened(features.stream, stream)
         if full and stream.learner.needs_columns(features.x):
             return [self._reject("features", context, *self._state_full("x: a feature or level"))]
         forecast = stream.learner.observe(features.id, features.x, event_ms, self.config.why)
         if isinstance(forecast, LearnerRejection):
             outputs = [self._reject("features", context, Reason(forecast.reason), forecast.detail)]
-            return outputs + self._evict()
+            return outputs + held + self._evict()
         self.state_bytes += stream.measure()
         if forecast.repeat:
             self.counts["features/repeat"] += 1
         else:
             self.counts["features/answered"] += 1
             self.counts["cells/kind-conflict"] += forecast.conflicts
-            stream.release_early([features.id])
+            for label in stream.release_early([features.id]):
+                self._measure_skew(features.ts - label.ts)
         self.counts["labels/learnt"] += len(forecast.learnt)
         self.counts["labels/defaulted"] += len(forecast.defaulted)
         self.counts["instances/expired"] += len(forecast.expired)
@@ -267,30 +283,80 @@ class Fold:
             detail = f"prediction: over {OUTPUT_BYTES_MAX} bytes with the record's own headers"
             outputs = [self._reject("predictions", context, Reason.TOO_LARGE, detail)]
         outputs += self._orphans(stream.release_early(forecast.orphans))
-        return outputs + self._evict()
+        return outputs + held + self._evict()
+
+    def _measure_skew(self, before_ms: int) -> None:
+        """Note how long before its features a label was stamped, if that is more than chance."""
+        if before_ms > SKEW_MAX_MS:
+            self.counts["labels/stamped-before"] += 1
+            self.label_skew_ms = before_ms
 
     def _learn(self, context: SourceContext, label: Label) -> list[Output]:
         record = context.record
         event_ms = self._advance_clock(record, label.ts, label.unknown)
+        assert record.key is not None
+        assert record.value is not None
+        original = tuple(producer_headers(record.headers))
+        at = context.source.offset, record.key, record.value, original
+        early = EarlyLabel(*at, record.timestamp_ms, label.ts)
         if label.stream not in self.streams:
-            detail = "stream: no features of it have come"
-            return [self._reject("labels", context, Reason.LABEL_ORPHAN, detail)]
+            self._touch_unopened()
+            self.unopened.add(label.stream, early)
+            return self._shed_early() + self._evict()
         stream = self._open_stream(label.stream, record.offset)
         assert stream is not None
+        receipt, orphans = self._add_label(stream, label, event_ms, early)
+        return self._dismiss(context, receipt) + orphans + self._evict()
+
+    def _add_label(
+        self, stream: StreamState, label: Label, event_ms: int, early: EarlyLabel
+    ) -> tuple[LabelReceipt, list[Output]]:
+        """Hand a label to its learner; its bytes are kept if it is early. With what goes for it."""
         receipt = stream.learner.learn(label.id, label.y, event_ms)
         outcome = receipt.outcome
         self.counts[f"labels/{outcome}"] += 1
         held = label.id in stream.early
+        outputs: list[Output] = []
         if outcome is LabelOutcome.EARLY or (outcome is LabelOutcome.CORRECTED_REPLACED and held):
-            assert record.key is not None
-            assert record.value is not None
-            original = tuple(producer_headers(record.headers))
-            at = context.source.offset, record.key, record.value, original
-            stream.keep_early(label.id, EarlyLabel(*at, record.timestamp_ms))
-        outputs = self._dismiss(context, receipt)
-        outputs += self._orphans(stream.release_early(receipt.orphans))
-        outputs += self._orphans(stream.shed_early(self.config.early_bytes_max))
-        return outputs + self._evict()
+            stream.keep_early(label.id, early)
+            outputs = self._orphans(stream.release_early(receipt.orphans)) + self._shed_early()
+        return receipt, outputs
+
+    def _take_unopened(self, name: str, stream: StreamState) -> list[Output]:
+        """The labels that waited for the first features of a stream come to its learner."""
+        self._touch_unopened()
+        outputs: list[Output] = []
+        for early in self.unopened.take(name):
+            label = read_label(early.value, early.key, early.ts, self.config.limits)
+            if isinstance(label, Rejection):  # by limits that came after it
+                outputs += self._orphans([early])
+            else:
+                event_ms = min(label.ts, self.clock_ms)
+                outputs += self._add_label(stream, label, event_ms, early)[1]
+        return outputs
+
+    def _touch_unopened(self) -> None:
+        """The labels of streams without features are about to change."""
+        self._cut.keep(UNOPENED)
+        self.unopened.next_offset = self.next_offset
+
+    def _shed_early(self) -> list[Output]:
+        """Give up the oldest early labels of who holds most, until all fit."""
+        shed: list[EarlyLabel] = []
+        excess = sum(stream.early_bytes for stream in self.streams.values())
+        excess += self.unopened.early_bytes - self.config.early_bytes_max
+        while excess > 0:
+            name = max(self.streams, key=lambda each: self.streams[each].early_bytes, default=None)
+            stream = None if name is None else self.streams[name]
+            if name is None or stream is None or stream.early_bytes <= self.unopened.early_bytes:
+                self._touch_unopened()
+                shed.append(self.unopened.drop_oldest_early())
+            else:
+                self._cut.keep(name)
+                stream.next_offset = self.next_offset
+                shed.append(stream.drop_oldest_early())
+            excess -= shed[-1].size
+        return self._orphans(shed)
 
     def _dismiss(self, context: SourceContext, receipt: LabelReceipt) -> list[Output]:
         """The dead letter of a label that cannot be learnt, if it is one."""
@@ -432,7 +498,9 @@ class Fold:
     def _reset(self, reset: Reset) -> list[Output]:
         names = [name for name in self.streams if reset.stream in (None, name)]
         self.counts["streams/reset"] += len(names)
-        return [output for name in names for output in self._close_stream(name)]
+        closed = [output for name in names for output in self._close_stream(name)]
+        self._touch_unopened()
+        return closed + self._orphans(self.unopened.take(reset.stream))
 
     def _retype(self, record: Record, retype: Retype) -> list[Output]:
         """Change the kind of one feature; a stream that is not here has none to change."""
@@ -450,7 +518,12 @@ class Fold:
 
     def snapshot(self) -> StateSnapshot:
         """The state, as copies."""
-        return self._taken({name: stream.snapshot() for name, stream in self.streams.items()})
+        return self._taken({name: each.snapshot() for name, each in self._blobs().items()})
+
+    def _blobs(self) -> dict[str, StreamState | UnopenedLabels]:
+        """What a snapshot is made of, by name."""
+        unopened = {UNOPENED: self.unopened} if self.unopened else {}
+        return {**self.streams, **unopened}
 
     def cut(self, stored: Mapping[str, int]) -> StateSnapshot:
         """The state as it is now; streams `stored` with the same `next_offset` are left out.
@@ -459,9 +532,9 @@ class Fold:
         snapshot does not take the memory of a second state. Only the newest cut may be used.
         """
         changed = {
-            name: stream
-            for name, stream in self.streams.items()
-            if stored.get(name) != stream.next_offset
+            name: each
+            for name, each in self._blobs().items()
+            if stored.get(name) != each.next_offset
         }
         self._cut = Cut(changed)
         return self._taken(self._cut)
@@ -476,6 +549,8 @@ class Fold:
             "clock_ms": self.clock_ms,
             "append_ms": self.append_ms,
             "labels_offset": self.labels_offset,
+            "label_skew_ms": self.label_skew_ms,
+            "unopened": self.unopened.next_offset if self.unopened else None,
             "marks": [[*source, mark] for source, mark in sorted(self.marks.items())],
             "forgiven": None
             if self.forgiven is None
@@ -484,7 +559,7 @@ class Fold:
             "rules": self.config.as_mapping(),
             "streams": [[name, stream.next_offset] for name, stream in self.streams.items()],
         }
-        versions = {name: stream.next_offset for name, stream in self.streams.items()}
+        versions = {name: each.next_offset for name, each in self._blobs().items()}
         return StateSnapshot(self.next_offset, state, versions, changed, self.append_ms)
 
     @staticmethod
@@ -528,6 +603,11 @@ class Fold:
                     (require_str(name), require_str(id)) for name, id in state["forgiven"]
                 }
             fold.counts = Counter({name: require_int(n) for name, n in state["counts"].items()})
+            fold.label_skew_ms = require_int(state.get("label_skew_ms", 0))
+            if state.get("unopened") is not None:
+                fold.unopened = UnopenedLabels.restore(streams[UNOPENED])
+                if fold.unopened.next_offset != state["unopened"]:
+                    raise SnapshotError("the snapshot of held labels is of another offset")
             for name, next_offset in state["streams"]:
                 stream = fold.streams[name] = StreamState.restore(streams[name], folded_by)
                 if stream.next_offset != next_offset:

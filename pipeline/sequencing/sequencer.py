@@ -34,6 +34,7 @@ from pipeline.sequencing.journal_repair import (
     source_offsets,
 )
 from pipeline.sequencing.merge import FEATURES, LABELS, Merge, SourceRecord
+from pipeline.sequencing.stamps import LeastAge
 from topics.deadletters import DeadLetter, truncate
 from topics.headers import producer_headers, record_bytes, write_headers
 from topics.journal import NO_OFFSET, RecordKind, Source
@@ -50,8 +51,6 @@ HOLD_MS = 200.0
 KEY_BYTES_MAX = 65_536
 """Of an oversized record: a longer key, or more headers, are left out of the dead letter."""
 VALUE_BYTES_MAX = 600_000
-AGE_RECORDS = 500
-"""After so many a record no longer counts for the least age."""
 AHEAD = 200
 
 
@@ -89,31 +88,6 @@ class SequencerConfig:
     headers_max: int = 1_000
     buffer_bytes: int = 1 << 24
     accept_gap: bool = False
-
-
-class LeastAge:
-    """The least age of the last records when they came: what a slow clock adds to each of them.
-
-    Of the last `AGE_RECORDS` to twice as many; negative if a producer's clock is ahead.
-    """
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._now: float | None = None
-        self._before: float | None = None
-
-    def add(self, age_ms: float) -> None:
-        """One more record."""
-        if self._count == AGE_RECORDS:
-            self._count, self._before, self._now = 0, self._now, None
-        self._count += 1
-        self._now = age_ms if self._now is None else min(self._now, age_ms)
-
-    @property
-    def least_ms(self) -> float | None:
-        """The least age; None before the first record."""
-        known = [age for age in (self._now, self._before) if age is not None]
-        return min(known, default=None)
 
 
 class PartitionSequencer:
@@ -162,6 +136,8 @@ class PartitionSequencer:
         for delivery in deliveries:
             self._ages[side].add(received_ms - delivery.record.timestamp_ms)
             self._merge.put(SourceRecord(side, delivery.record, received_ms))
+        if not self._flows[side].has_backlog(self._flows[side].received):
+            self._ages[side].report(f"{topic} partition {self._config.partition}", received_ms)
         size, config = self._merge.size(side), self._config
         full = size >= config.buffer_records or self._merge.occupied(side) >= config.buffer_bytes
         if full or (size >= AHEAD and not self._merge.size(1 - side) and self._lags(1 - side)):

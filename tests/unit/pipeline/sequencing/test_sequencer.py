@@ -14,13 +14,12 @@ from pipeline.kafka.record import Record
 from pipeline.runtime.watchdog import Probe
 from pipeline.sequencing.merge import FEATURES, LABELS
 from pipeline.sequencing.sequencer import (
-    AGE_RECORDS,
     HOLD_MS,
     Clock,
-    LeastAge,
     PartitionSequencer,
     SequencerConfig,
 )
+from pipeline.sequencing.stamps import AGE_RECORDS, REPORT_MS, SEEN_MIN, LeastAge
 from tests.support.fake_kafka import FakeKafka, FakeOutbox, FakeWriter
 from topics.deadletters import DeadLetter
 from topics.headers import Header, read_headers
@@ -243,6 +242,22 @@ def test_the_age_of_records_is_measured_by_topic(setup: Setup) -> None:
     assert shown["features"] == 0.02
     assert shown["labels"] == pytest.approx(3_600.1 - 10_000.0)
     assert setup.sequencer.status()["least_age_ms"]["features"] == 20
+
+
+def test_a_slow_clock_is_logged_once_and_not_in_a_backlog(
+    setup: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Issue 11, 16: nothing said that labels were stamped an hour too early."""
+    setup.now_ms = 10_000_000.0
+    for _ in range(2 * SEEN_MIN):
+        setup.put(LABELS, timestamp_ms=int(setup.now_ms) - 3_600_000)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 1
+    assert said[0].startswith("labels partition 0: every record of late is stamped 3600 s or more")
+    setup.now_ms += REPORT_MS
+    setup.kafka.flow("labels").end = 10_000
+    setup.put(LABELS, timestamp_ms=int(setup.now_ms) - 3_600_000)
+    assert len(caplog.records) == 1
 
 
 def test_an_old_least_age_is_forgotten() -> None:
