@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
+from pipeline.errors import RequestError, UnansweredError
 from pipeline.faust_ext.consumer import FetchedBatch
 from pipeline.kafka.record import Record
 from pipeline.kafka.writer import Outbox, PartitionWriter
@@ -93,6 +94,8 @@ class SequencerConfig:
 class PartitionSequencer:
     """Copies one partition of both sources to its journal, and knows what may be committed."""
 
+    retry_s = 2.0
+
     def __init__(
         self,
         config: SequencerConfig,
@@ -148,10 +151,7 @@ class PartitionSequencer:
     async def run(self) -> None:
         """Copy until cancelled; not before the learner is ready, nor while it is far behind."""
         config = self._config
-        offsets, _ = await asyncio.gather(
-            asyncio.to_thread(source_offsets, self._kafka, config.topics),
-            self._learner.ready.wait(),
-        )
+        offsets, _ = await asyncio.gather(self._source_offsets(), self._learner.ready.wait())
         points = []
         marks = self._learner.marks(self._sources)
         for topic, mark, (committed, low) in zip(config.topics, marks, offsets, strict=True):
@@ -169,6 +169,15 @@ class PartitionSequencer:
             else:
                 await asyncio.sleep(0)
             self._outbox.poll()
+
+    async def _source_offsets(self) -> list[tuple[int, int]]:
+        """Ask until the cluster answers; the watchdog ends the process if it never does."""
+        while True:
+            try:
+                return await asyncio.to_thread(source_offsets, self._kafka, self._config.topics)
+            except (UnansweredError, RequestError) as error:
+                log.warning("partition %d: %s; trying again", self._config.partition, error)
+                await asyncio.sleep(self.retry_s)
 
     async def _repair(self, points: list[ResumePoint]) -> None:
         """Set where the chains begin, and copy again what the journal has lost, in batches."""

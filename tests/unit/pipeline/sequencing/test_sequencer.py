@@ -267,3 +267,22 @@ def test_an_old_least_age_is_forgotten() -> None:
     for _ in range(2 * AGE_RECORDS):
         ages.add(100.0)
     assert ages.least_ms == 100.0
+
+
+def test_a_broker_that_stands_still_at_the_start_is_asked_again(setup: Setup) -> None:
+    setup.kafka.unanswered = 3
+    setup.sequencer.retry_s = 0.0
+    setup.learner.ready.set()
+    setup.put(FEATURES)
+
+    async def work() -> None:
+        task = asyncio.create_task(setup.sequencer.run())
+        async with asyncio.timeout(20):
+            while not setup.journal.sent:
+                if task.done():
+                    task.result()
+                await asyncio.sleep(0)
+        task.cancel()
+
+    asyncio.run(work())
+    assert setup.kafka.unanswered == 0
