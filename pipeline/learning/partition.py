@@ -132,7 +132,7 @@ class PartitionLearner(Partition[Fold]):
     def marks(self, sources: Iterable[tuple[str, str]]) -> list[int | None]:
         """The last record of each source that was applied; None if that is not known."""
         fold = self.state  # None while it is restored after a crash
-        return [fold.mark(*each) if fold is not None else None for each in sources]
+        return [fold.marks.last(*each) if fold is not None else None for each in sources]
 
     def position(self, state: Fold) -> int:
         """The journal offset folded up to."""
@@ -403,7 +403,7 @@ class PartitionLearner(Partition[Fold]):
                 name: stream.learner.combination for name, stream in fold.streams.items()
             }
             about |= {
-                "marks": {topic: mark for (topic, _), mark in fold.marks.items()},
+                "marks": {topic: mark for (topic, _), mark in fold.marks.offsets.items()},
                 "clock_ms": fold.clock_ms,
                 "rules": fold.config_digest,
                 "streams": len(fold.streams),
@@ -411,7 +411,7 @@ class PartitionLearner(Partition[Fold]):
                     name: dict(zip(("experts", "guard"), each.weights(), strict=True))
                     for name, each in combinations.items()
                 },
-                "state_bytes": fold.state_bytes,
+                "state_bytes": fold.streams.state_bytes,
                 "label_skew_ms": fold.label_skew_ms,
                 "counts": dict(fold.counts),
             }
@@ -442,12 +442,14 @@ class PartitionLearner(Partition[Fold]):
         learners = [stream.learner for stream in self.state.streams.values()]
         yield Gauge("dtgol_fold_open_streams", "Streams with a learner.", len(learners))
         doc = "Memory of the learners, as last measured."
-        yield Gauge("dtgol_fold_state_bytes", doc, self.state.state_bytes)
+        yield Gauge("dtgol_fold_state_bytes", doc, self.state.streams.state_bytes)
         doc = "Memory that the learners may have."
         yield Gauge("dtgol_fold_state_bytes_max", doc, self.state.config.state_bytes_max)
         pending = sum(learner.pending for learner in learners)
         yield Gauge("dtgol_delay_pending_instances", "Instances without a label.", pending)
-        early = sum(learner.delay.early_labels for learner in learners) + len(self.state.unopened)
+        early = sum(learner.delay.early_labels for learner in learners) + len(
+            self.state.streams.unopened
+        )
         yield Gauge("dtgol_delay_early_labels", "Labels before their features.", early)
         oldest = self.state.oldest_early_ms
         age_s = 0.0 if oldest is None else max(0.0, time.time() - oldest / 1000)

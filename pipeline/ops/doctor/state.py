@@ -68,8 +68,8 @@ def _held(states: list[PartitionState], now_ms: int) -> Finding:
     check = "held labels"
     held, oldest_ms = 0, now_ms
     for fold, _, _ in states:
-        held += len(fold.unopened)
-        waits = fold.unopened.oldest
+        held += len(fold.streams.unopened)
+        waits = fold.streams.unopened.oldest
         oldest_ms = oldest_ms if waits is None else min(oldest_ms, waits.ts)
         for stream in fold.streams.values():
             held += len(stream.early)
@@ -137,12 +137,10 @@ def _fullness(states: list[PartitionState]) -> Iterator[Finding]:
     fullest: dict[str, tuple[float, str]] = {}
     for fold, _, _ in states:
         where = f"partition {fold.ref.partition}"
-        early = sum(stream.early_bytes for stream in fold.streams.values())
-        early += fold.unopened.early_bytes
         shares = [
             ("streams", len(fold.streams), fold.config.streams_max, where),
-            ("bytes of learners", fold.state_bytes, fold.config.state_bytes_max, where),
-            ("bytes of early labels", early, fold.config.early_bytes_max, where),
+            ("bytes of learners", fold.streams.state_bytes, fold.config.state_bytes_max, where),
+            ("bytes of early labels", fold.streams.early_bytes, fold.config.early_bytes_max, where),
         ]
         for name, stream in fold.streams.items():
             learner, place = stream.learner, f"{where}, stream {name}"

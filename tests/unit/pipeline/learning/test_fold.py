@@ -105,7 +105,7 @@ def test_a_source_that_was_recreated_starts_a_chain_of_its_own() -> None:
     journal.append(b"k", b'{"id":"b","x":{}}', write_headers(source))
     fold, outputs = fold_all(journal.records)
     assert len(predictions(outputs)) == 2
-    assert len(fold.marks) == 2
+    assert len(fold.marks.offsets) == 2
 
 
 def test_an_offset_folded_before_is_our_bug() -> None:
@@ -462,15 +462,15 @@ def test_at_its_memory_a_partition_refuses_new_streams_and_new_features() -> Non
     journal.features("known", {"f0": 1.5}, stream="s0")
     fold, outputs = fold_all(journal.records)
     assert len(fold.streams) == 1
-    assert fold.state_bytes == fold.streams["s0"].learner_bytes > 1_000_000
+    assert fold.streams.state_bytes == fold.streams["s0"].learner_bytes > 1_000_000
     found = [(letter.reason, letter.detail.split(":")[0]) for letter, _ in letters(outputs)]
     assert found == [("state-full", "stream")] * 19 + [("state-full", "x")]
     assert [each["id"] for each in predictions(outputs)] == ["i0", "known"]
     assert fold.counts["refusals/state-full"] == 20
     taken = fold.snapshot()
-    assert restore_fold(taken.state, taken.changed).state_bytes == fold.state_bytes
+    assert restore_fold(taken.state, taken.changed).streams.state_bytes == fold.streams.state_bytes
     fold.apply(journal.control(Reset("s0")))
-    assert fold.state_bytes == 0
+    assert fold.streams.state_bytes == 0
 
 
 def test_labels_open_no_streams_and_wait_for_the_first_features() -> None:
@@ -480,14 +480,14 @@ def test_labels_open_no_streams_and_wait_for_the_first_features() -> None:
     journal.label("a", 0, stream="s")
     fold, outputs = fold_all(journal.records)
     assert not fold.streams
-    assert len(fold.unopened) == 3
+    assert len(fold.streams.unopened) == 3
     taken = fold.snapshot()
     assert restore_fold(taken.state, taken.changed).digest() == fold.digest()
     _, more = fold_all([journal.features("a", {"v": 1}, stream="s")], fold)
     _, last = fold_all([journal.features("c", {"v": 1}, stream="s")], fold)
     assert not letters(outputs + more + last)
-    assert not fold.unopened
-    assert fold.unopened.early_bytes == 0
+    assert not fold.streams.unopened
+    assert fold.streams.unopened.early_bytes == 0
     assert predictions(last)[0]["labels_learnt"] == 1
     assert list(fold.streams["s"].early) == ["b"]
     assert fold.counts["labels/early"] == 2
@@ -508,7 +508,7 @@ def test_labels_without_a_stream_are_bounded_with_all_early_ones_and_the_largest
     assert [letter.offset for letter, _ in letters(outputs)] == [1, 2]
     assert fold.counts["refusals/label-orphan"] == 2
     assert list(fold.streams["good"].early) == ["early"]
-    assert fold.unopened.early_bytes + fold.streams["good"].early_bytes <= 4 * size
+    assert fold.streams.unopened.early_bytes + fold.streams["good"].early_bytes <= 4 * size
 
 
 def test_a_reset_and_an_erasure_reach_labels_without_a_stream() -> None:
@@ -517,10 +517,10 @@ def test_a_reset_and_an_erasure_reach_labels_without_a_stream() -> None:
         journal.label(id, 1, stream="s")
     fold, _ = fold_all(journal.records)
     fold.apply(journal.copy("labels", write_erasure(Erasure(hash_text("b"), "s"))))
-    assert len(fold.unopened) == 2
+    assert len(fold.streams.unopened) == 2
     outputs = fold.apply(journal.control(Reset("s")))
     assert [letter.offset for letter, _ in letters(outputs)] == [0, 2]
-    assert not fold.unopened
+    assert not fold.streams.unopened
 
 
 def test_a_backlog_of_labels_whose_clock_is_an_hour_slow_is_learnt_and_the_skew_is_known() -> None:

@@ -74,7 +74,7 @@ def test_memory_near_its_bound_is_a_problem() -> None:
     fold.apply(journal.features("a", {f"f{n}": 1.5 for n in range(200)}))
     found = judged(fold)["bounds"]
     assert found.status is Status.PROBLEM
-    assert found.text == f"{fold.state_bytes} of {2**20} bytes of learners (partition 0)"
+    assert found.text == f"{fold.streams.state_bytes} of {2**20} bytes of learners (partition 0)"
 
 
 def test_late_labels_are_judged_with_their_setting() -> None:

@@ -1,0 +1,181 @@
+"""The streams of one partition, and the copies of them that a snapshot takes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from threading import Lock
+
+from dtgol_core.state import Snapshot, SnapshotError
+from pipeline.learning.early import UNOPENED, EarlyLabel, UnopenedLabels
+from pipeline.learning.fold_config import Lineage
+from pipeline.learning.stream import StreamState
+
+
+class Cut(Mapping[str, Snapshot]):
+    """Streams as they were at one moment, each copied once: when it is taken, or before it changes.
+
+    The fold calls `keep` before it touches a stream, the writer of a snapshot takes items from
+    another thread; the lock is held for the copy of one stream.
+    """
+
+    def __init__(self, streams: dict[str, StreamState | UnopenedLabels]) -> None:
+        self._streams = streams
+        self._copies: dict[str, Snapshot] = {}
+        self._names = tuple(streams)
+        self._lock = Lock()
+
+    def keep(self, name: str) -> None:
+        """The stream is about to change."""
+        if name in self._streams:
+            with self._lock:
+                stream = self._streams.pop(name, None)
+                if stream is not None:
+                    self._copies[name] = stream.snapshot()
+
+    def __getitem__(self, name: str) -> Snapshot:
+        with self._lock:
+            stream = self._streams.pop(name, None)
+            return self._copies.pop(name) if stream is None else stream.snapshot()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+class Streams(Mapping[str, StreamState]):
+    """The open streams, in the order in which their last records came: the idlest first.
+
+    Looking at a stream is by mapping; `change` must be called before one is changed.
+
+    Attributes
+    ----------
+    unopened
+        Labels of streams of which no features have come; in snapshots under a name of its own.
+    state_bytes
+        Memory of all learners, as last measured.
+    """
+
+    def __init__(self) -> None:
+        self._streams: OrderedDict[str, StreamState] = OrderedDict()
+        self._cut = Cut({})
+        self.unopened = UnopenedLabels()
+        self.state_bytes = 0
+
+    def __getitem__(self, name: str) -> StreamState:
+        return self._streams[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._streams)
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def add(self, name: str, stream: StreamState) -> None:
+        """Open a stream."""
+        self._streams[name] = stream
+        self.state_bytes += stream.learner_bytes
+
+    def change(self, name: str, next_offset: int) -> StreamState:
+        """The stream, for a change by the record before `next_offset`."""
+        self._cut.keep(name)
+        stream = self._streams[name]
+        stream.next_offset = next_offset
+        return stream
+
+    def touch(self, name: str, next_offset: int, append_ms: int) -> StreamState:
+        """The stream, for a change by a record of its own: it is now the least idle."""
+        stream = self.change(name, next_offset)
+        stream.touched_ms = append_ms
+        self._streams.move_to_end(name)
+        return stream
+
+    def change_unopened(self, next_offset: int) -> UnopenedLabels:
+        """The labels of streams without features, for a change by the record before that offset."""
+        self._cut.keep(UNOPENED)
+        self.unopened.next_offset = next_offset
+        return self.unopened
+
+    @property
+    def early_bytes(self) -> int:
+        """Memory of all labels that wait for their features."""
+        early = sum(stream.early_bytes for stream in self._streams.values())
+        return early + self.unopened.early_bytes
+
+    def shed_early(self, bytes_max: int, next_offset: int) -> list[EarlyLabel]:
+        """Remove the oldest early labels, each of who holds most, until all fit; those removed."""
+        shed: list[EarlyLabel] = []
+        excess = self.early_bytes - bytes_max
+        while excess > 0:
+            sizes = {name: stream.early_bytes for name, stream in self._streams.items()}
+            name = max(sizes, key=sizes.__getitem__, default=UNOPENED)
+            if sizes.get(name, 0) <= self.unopened.early_bytes:
+                shed.append(self.change_unopened(next_offset).drop_oldest_early())
+            else:
+                shed.append(self.change(name, next_offset).drop_oldest_early())
+            excess -= shed[-1].size
+        return shed
+
+    def measure(self, stream: StreamState) -> None:
+        """Count what the learner of a stream has grown by."""
+        self.state_bytes += stream.measure()
+
+    def remove(self, name: str) -> StreamState:
+        """Close a stream."""
+        self._cut.keep(name)
+        stream = self._streams.pop(name)
+        self.state_bytes -= stream.learner_bytes
+        return stream
+
+    def idle(self, touched_before_ms: int) -> Iterable[str]:
+        """The streams whose last record was appended before that time, idlest first."""
+        names = []
+        for name, stream in self._streams.items():
+            if stream.touched_ms >= touched_before_ms:
+                break
+            names.append(name)
+        return names
+
+    @property
+    def _parts(self) -> dict[str, StreamState | UnopenedLabels]:
+        """What a snapshot is made of, by name."""
+        unopened = {UNOPENED: self.unopened} if self.unopened else {}
+        return {**self._streams, **unopened}
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """One past the last record that changed each part of a snapshot."""
+        return {name: part.next_offset for name, part in self._parts.items()}
+
+    def copies(self) -> dict[str, Snapshot]:
+        """All parts, copied now."""
+        return {name: part.snapshot() for name, part in self._parts.items()}
+
+    def cut(self, stored: Mapping[str, int]) -> Cut:
+        """The parts as they are now, without those `stored` with the same `next_offset`.
+
+        A part is copied when it is asked for, once, from any thread, or before it changes; so a
+        snapshot does not take the memory of a second state. Only the newest cut may be used.
+        """
+        parts = self._parts.items()
+        self._cut = Cut({name: p for name, p in parts if stored.get(name) != p.next_offset})
+        return self._cut
+
+    @staticmethod
+    def restore(
+        listed: Mapping[str, int], snapshots: Mapping[str, Snapshot], lineage: Lineage
+    ) -> Streams:
+        """The streams, and the labels without one, that a snapshot `listed` with their offsets."""
+        streams = Streams()
+        for name, next_offset in listed.items():
+            part: StreamState | UnopenedLabels
+            if name == UNOPENED:
+                part = streams.unopened = UnopenedLabels.restore(snapshots[name])
+            else:
+                part = StreamState.restore(snapshots[name], lineage)
+                streams.add(name, part)
+            if part.next_offset != next_offset:
+                raise SnapshotError(f"the snapshot of stream {name} is of another offset")
+        return streams
