@@ -140,6 +140,7 @@ class FaustApp:
             workdir=os.getcwd(),
             loglevel=log_level,
         )
+        worker.spinner = None  # it writes escape codes, to a log file too
         try:
             worker.execute_from_commandline()
         finally:
