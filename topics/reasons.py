@@ -69,7 +69,7 @@ class Reason(StrEnum):
     LABEL_LATE = "label-late"
     """The instance had expired when its label came; the detail names the setting."""
     LABEL_ORPHAN = "label-orphan"
-    """A label whose features did not come within `early_steps`, or of a stream without any."""
+    """A label whose features did not come while there was room to hold it, or in `early_steps`."""
     CORRECTION_TOO_LATE = "correction-too-late"
     """Another value than the label that was learnt, and the instance is no longer rehearsed, or
     `delay.corrected` is `first`. The evaluator scores by it, the learner cannot."""

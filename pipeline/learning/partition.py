@@ -122,6 +122,7 @@ class PartitionLearner(Partition[Fold]):
         self._refusals = RefusalLog(ref.partition)
         self.busy_s = 0.0
         self._late_reported = 0, -REPORT_S
+        self._skew_reported = 0, -REPORT_S
 
     @property
     def next_offset(self) -> int:
@@ -163,6 +164,7 @@ class PartitionLearner(Partition[Fold]):
             end = min(end, self.poison.parked_at)
         self._read(fold, end, [])
         self._late_reported = sum(_late(fold).values()), -REPORT_S
+        self._skew_reported = fold.counts["labels/stamped-before"], -REPORT_S
         return fold
 
     def _take_over(self, fold: Fold) -> None:
@@ -278,6 +280,7 @@ class PartitionLearner(Partition[Fold]):
         if worked:
             self.busy_s += time.monotonic() - start
             self._report_late(state)
+            self._report_skew(state)
         return worked
 
     def _report_late(self, fold: Fold) -> None:
@@ -290,6 +293,18 @@ class PartitionLearner(Partition[Fold]):
             by = ", ".join(f"{setting} {count}" for setting, count in sorted(late.items()))
             text = "partition %d: %d more labels came too late to be learnt; so far by setting: %s"
             log.warning(text, self.number, count - before, by)
+
+    def _report_skew(self, fold: Fold) -> None:
+        """Log, at most once a minute, that labels are stamped before their features."""
+        count, now = fold.counts["labels/stamped-before"], time.monotonic()
+        before, at = self._skew_reported
+        if count > before and now - at >= REPORT_S:
+            self._skew_reported = count, now
+            text = (
+                "partition %d: %d more labels are stamped before their features, the last by %.0f "
+                "s: the clock of who sends labels is slow; see Clocks in docs/guide-operations.md"
+            )
+            log.warning(text, self.number, count - before, fold.label_skew_ms / 1000)
 
     async def _wait_parked(self, fold: Fold, offset: int) -> None:
         """Wait before a record on which the fold fails, until an operator has decided about it."""
@@ -397,6 +412,7 @@ class PartitionLearner(Partition[Fold]):
                     for name, each in combinations.items()
                 },
                 "state_bytes": fold.streams.state_bytes,
+                "label_skew_ms": fold.label_skew_ms,
                 "counts": dict(fold.counts),
             }
         return about
@@ -431,7 +447,9 @@ class PartitionLearner(Partition[Fold]):
         yield Gauge("dtgol_fold_state_bytes_max", doc, self.state.config.state_bytes_max)
         pending = sum(learner.pending for learner in learners)
         yield Gauge("dtgol_delay_pending_instances", "Instances without a label.", pending)
-        early = sum(learner.delay.early_labels for learner in learners)
+        early = sum(learner.delay.early_labels for learner in learners) + len(
+            self.state.streams.unopened
+        )
         yield Gauge("dtgol_delay_early_labels", "Labels before their features.", early)
         oldest = self.state.oldest_early_ms
         age_s = 0.0 if oldest is None else max(0.0, time.time() - oldest / 1000)
