@@ -7,6 +7,7 @@ raises ends the process. Everything that is asked of Faust goes through `FaustAp
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import tempfile
@@ -140,6 +141,10 @@ class FaustApp:
             workdir=os.getcwd(),
             loglevel=log_level,
         )
+        # Modules and compiled kernels live as long as the process: a full collection that looks
+        # through all of them holds the event loop for some 70 ms.
+        gc.collect()
+        gc.freeze()
         try:
             worker.execute_from_commandline()
         finally:

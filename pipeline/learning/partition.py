@@ -131,7 +131,7 @@ class PartitionLearner(Partition[Fold]):
     def marks(self, sources: Iterable[tuple[str, str]]) -> list[int | None]:
         """The last record of each source that was applied; None if that is not known."""
         fold = self.state  # None while it is restored after a crash
-        return [fold.mark(*each) if fold is not None else None for each in sources]
+        return [fold.marks.last(*each) if fold is not None else None for each in sources]
 
     def position(self, state: Fold) -> int:
         """The journal offset folded up to."""
@@ -388,7 +388,7 @@ class PartitionLearner(Partition[Fold]):
                 name: stream.learner.combination for name, stream in fold.streams.items()
             }
             about |= {
-                "marks": {topic: mark for (topic, _), mark in fold.marks.items()},
+                "marks": {topic: mark for (topic, _), mark in fold.marks.offsets.items()},
                 "clock_ms": fold.clock_ms,
                 "rules": fold.config_digest,
                 "streams": len(fold.streams),
@@ -396,7 +396,7 @@ class PartitionLearner(Partition[Fold]):
                     name: dict(zip(("experts", "guard"), each.weights(), strict=True))
                     for name, each in combinations.items()
                 },
-                "state_bytes": fold.state_bytes,
+                "state_bytes": fold.streams.state_bytes,
                 "counts": dict(fold.counts),
             }
         return about
@@ -426,7 +426,7 @@ class PartitionLearner(Partition[Fold]):
         learners = [stream.learner for stream in self.state.streams.values()]
         yield Gauge("dtgol_fold_open_streams", "Streams with a learner.", len(learners))
         doc = "Memory of the learners, as last measured."
-        yield Gauge("dtgol_fold_state_bytes", doc, self.state.state_bytes)
+        yield Gauge("dtgol_fold_state_bytes", doc, self.state.streams.state_bytes)
         doc = "Memory that the learners may have."
         yield Gauge("dtgol_fold_state_bytes_max", doc, self.state.config.state_bytes_max)
         pending = sum(learner.pending for learner in learners)

@@ -1,7 +1,7 @@
 """Plays a story through the topics with the Python client, and reads what comes back meanwhile.
 
 One thread: what is due is sent, the rest of the time is spent reading. The play ends when all is
-sent, answered and scored, or some time after the last label if something is not.
+sent, answered and scored, or when nothing more has come for some time.
 """
 
 import time
@@ -21,7 +21,7 @@ from topics.scores import Score
 
 READ_S = 0.1
 GRACE_S = 20.0
-"""After the last label: how long answers and scores may still take."""
+"""After the last label: the play ends when for so long no more answer or score has come."""
 
 
 class Event(NamedTuple):
@@ -83,12 +83,14 @@ def play(
             _take(tail, wait_s, names, results, table)
             show(_moment(player, story, start, play_s), results, table)
         player.finish()
-        until = time.monotonic() + GRACE_S
-        while time.monotonic() < until:
-            if not results.unanswered and results.scored == player.labels_sent:
-                break
+        seen, until = 0, time.monotonic() + GRACE_S
+        while results.unanswered or results.scored < player.labels_sent:
             _take(tail, READ_S, names, results, table)
             show(_moment(player, story, start, play_s), results, table)
+            if results.answered + results.scored > seen:
+                seen, until = results.answered + results.scored, time.monotonic() + GRACE_S
+            elif time.monotonic() > until:
+                break
     return Played(results, player.labels_sent, table.view().dead_letters)
 
 
