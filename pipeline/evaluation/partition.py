@@ -24,12 +24,13 @@ from pipeline.runtime.metrics import Gauge
 from pipeline.runtime.partition import Partition
 from pipeline.runtime.port import PartitionKafka
 from topics.codec import read_erasure, read_label, read_prediction, write_score
+from topics.headers import Header, trace_headers
 from topics.reasons import Limits, Rejection
 
 log = logging.getLogger(__name__)
 
-KeyedScore = tuple[bytes | None, bytes]
-"""The key and the value of a score."""
+KeyedScore = tuple[bytes | None, bytes, list[Header]]
+"""The key, the value and the headers of a score."""
 
 
 @dataclass(frozen=True)
@@ -224,11 +225,15 @@ class PartitionEvaluator(Partition[Evaluation]):
                 state.counts["labels/refused"] += 1
                 return []
             scores = state.label(label, record.offset)
-        return [(record.key, write_score(score)) for score in scores]
+        # With a default label no record is about this instance: its deadline was met by another's.
+        return [
+            (record.key, write_score(score), [] if score.default else trace_headers(record.headers))
+            for score in scores
+        ]
 
     def _emit(self, scores: Sequence[KeyedScore]) -> None:
-        for key, value in scores:
-            self._scores.send(key, value)
+        for key, value, headers in scores:
+            self._scores.send(key, value, headers)
 
     # --- what can be seen from outside -----------------------------------------------------------
 

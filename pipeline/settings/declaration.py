@@ -158,6 +158,11 @@ class WorkerSettings:
         0,
         100,
     )
+    connect_headers: bool = _is(
+        False,
+        "Whether dead letters also carry the headers of Kafka Connect's dead letter queues "
+        "(`__connect.errors.topic` and so on), for tools that know these.",
+    )
 
 
 @dataclass(frozen=True)
