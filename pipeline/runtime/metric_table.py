@@ -292,7 +292,7 @@ other counters begin at 0 with the process. Aggregate over processes: `sum by (�
 
 The label `stream` is bounded: the first `web.metrics_streams_max` streams of a partition have
 series of their own. No label carries an id or a value. `python_…` and `process_…` are the client
-library's. Alerts that use these series: [guide-operations.md](guide-operations.md#alerts).
+library's. Alerts that use these series: [runbook.md](runbook.md).
 """
 
 

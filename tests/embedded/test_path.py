@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.sandbox.brokers import Broker, open_broker
+from tests.support.queries import expressions, selectors
 from tests.support.scrape import Series, declared, scraped
 from tests.support.stage import Process, Stage
 from tests.support.waiting import wait_until
@@ -78,6 +79,10 @@ def test_a_killed_worker_comes_back_to_the_same_bytes(broker: Broker, tmp_path: 
         )
         for role, process in (("worker", worker), ("evaluator", evaluator)):
             await_series(process, declared(role))
+        live = {*scraped(worker.get("/metrics")[1]), *scraped(evaluator.get("/metrics")[1])}
+        asked = {each.name for query in expressions() for each in selectors(query)}
+        assert asked
+        assert asked <= live
         assert worker.child.poll() is None
     folds = stage.verify()  # every prediction has the bytes that the journal gives, none is missing
     assert sum(fold.counts["features/answered"] for fold in folds) == RECORDS
