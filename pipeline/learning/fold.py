@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from threading import Lock
 from typing import Any
 
 from dtgol_core.config import ConfigError
@@ -29,7 +28,6 @@ from dtgol_core.state import (
     SnapshotError,
     refuse_newer,
     require_int,
-    require_str,
 )
 from dtgol_core.state import digest as state_digest
 from dtgol_core.types import LabelOutcome, LabelReceipt
@@ -46,11 +44,13 @@ from pipeline.learning.outputs import (
     make_prediction,
     orphan_dead_letter,
 )
+from pipeline.learning.source_marks import SourceMarks
 from pipeline.learning.stream import EarlyLabel, StreamState
+from pipeline.learning.streams import Streams
 from pipeline.snapshots.repository import StateSnapshot
 from topics.codec import read_erasure, read_features, read_label
 from topics.features import Features
-from topics.headers import producer_headers, read_headers
+from topics.headers import producer_headers
 from topics.journal import (
     NO_OFFSET,
     ConfigChange,
@@ -63,6 +63,7 @@ from topics.journal import (
     Source,
     Version,
     read_control,
+    read_source,
 )
 from topics.labels import Erasure, Label
 from topics.reasons import Reason, Rejection
@@ -72,47 +73,13 @@ OUTPUT_BYTES_MAX = 1_000_000
 """A larger prediction would not be delivered: the producer and the topics take a mebibyte."""
 
 
-class Cut(Mapping[str, Snapshot]):
-    """Streams as they were at one moment, each copied once: when it is taken, or before it changes.
-
-    The fold calls `keep` before it touches a stream, the writer of a snapshot takes items from
-    another thread; the lock is held for the copy of one stream.
-    """
-
-    def __init__(self, streams: dict[str, StreamState]) -> None:
-        self._streams = streams
-        self._copies: dict[str, Snapshot] = {}
-        self._names = tuple(streams)
-        self._lock = Lock()
-
-    def keep(self, name: str) -> None:
-        """The stream is about to change."""
-        if name in self._streams:
-            with self._lock:
-                stream = self._streams.pop(name, None)
-                if stream is not None:
-                    self._copies[name] = stream.snapshot()
-
-    def __getitem__(self, name: str) -> Snapshot:
-        with self._lock:
-            stream = self._streams.pop(name, None)
-            return self._copies.pop(name) if stream is None else stream.snapshot()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-
 class Fold:
     """The state of one partition.
 
     Notes
     -----
     `skips` are journal offsets that an operator has decided never to apply; they are looked up in
-    the journal ahead of the fold, and so are not part of the state. Streams are kept in the order
-    in which their last records came, the idlest first.
+    the journal ahead of the fold, and so are not part of the state.
 
     Attributes
     ----------
@@ -139,13 +106,9 @@ class Fold:
         self.labels_offset = NO_OFFSET
         self.lineage = Lineage(FOLD_VERSION, 0)
         self.marked: Lineage | None = None
-        self.marks: dict[tuple[str, str], int] = {}
-        self.forgiven: set[tuple[str, str]] | None = None
+        self.marks = SourceMarks()
         self.counts: Counter[str] = Counter()
-        self.streams: OrderedDict[str, StreamState] = OrderedDict()
-        self.state_bytes = 0
-        """Memory of all learners, as last measured."""
-        self._cut = Cut({})
+        self.streams = Streams()
         self._set_config(config or FoldConfig())
 
     def apply(self, record: Record) -> list[Output]:
@@ -154,7 +117,7 @@ class Fold:
             raise AssertionError(f"journal offset {record.offset} is already folded")
         self.next_offset = record.offset + 1
         self.append_ms = max(self.append_ms, record.timestamp_ms)
-        source = read_headers(Source, record.headers)
+        source = read_source(record.headers)
         if isinstance(source, Source) and source.kind in (RecordKind.COPY, RecordKind.STUB):
             return self._apply_source(record, source)
         if record.offset in self.skips:
@@ -169,7 +132,8 @@ class Fold:
         """
         assert offset > self.next_offset
         self.counts["records/gone"] += offset - self.next_offset
-        self.next_offset, self.forgiven = offset, set()
+        self.next_offset = offset
+        self.marks.accept_gap()
 
     @property
     def oldest_early_ms(self) -> int | None:
@@ -177,26 +141,12 @@ class Fold:
         firsts = (next(iter(stream.early.values()), None) for stream in self.streams.values())
         return min((label.time_ms for label in firsts if label is not None), default=None)
 
-    def mark(self, topic: str, topic_id: str) -> int | None:
-        """The last record of a source that was applied; None if any record may come next."""
-        at = (topic, topic_id)
-        if self.forgiven is not None and at not in self.forgiven:
-            return None
-        return self.marks.get(at, NO_OFFSET)
-
     def _apply_source(self, record: Record, source: Source) -> list[Output]:
         """Apply a copy or a stub: once, and only after the record before it at its source."""
-        at = (source.topic, source.topic_id)
-        mark = self.marks.get(at, NO_OFFSET)
-        if source.offset <= mark:
-            self.counts["records/duplicate"] += 1
+        refused = self.marks.admit(source)
+        if refused is not None:
+            self.counts[f"records/{refused}"] += 1
             return []
-        if source.prev > mark and (self.forgiven is None or at in self.forgiven):
-            self.counts["records/broken"] += 1
-            return []
-        if self.forgiven is not None:
-            self.forgiven.add(at)
-        self.marks[at] = source.offset
         self.counts[f"records/{source.kind}"] += 1
         if source.kind is RecordKind.STUB:
             # Its dead letter is the sequencer's; it is counted here, where it counts once.
@@ -230,16 +180,14 @@ class Fold:
     def _erase(self, erasure: Erasure, offset: int) -> list[Output]:
         """Forget what is kept of an instance; held labels go without a dead letter."""
         self.counts["records/erase"] += 1
-        stream = self.streams.get(erasure.stream)
-        if stream is not None:
-            self._cut.keep(erasure.stream)
+        if erasure.stream in self.streams:
+            stream = self.streams.change(erasure.stream, offset + 1)
             stream.release_early(stream.learner.erase(signed_hash(erasure.erase)))
-            stream.next_offset = offset + 1
         return []
 
     def _observe(self, context: SourceContext, features: Features) -> list[Output]:
         event_ms = self._advance_clock(context.record, features.ts, features.unknown)
-        full = self.state_bytes >= self.config.state_bytes_max
+        full = self.streams.state_bytes >= self.config.state_bytes_max
         if full and features.stream not in self.streams:
             return [self._reject("features", context, *self._state_full("stream"))]
         stream = self._open_stream(features.stream, context.record.offset)
@@ -251,7 +199,7 @@ class Fold:
         if isinstance(forecast, LearnerRejection):
             outputs = [self._reject("features", context, Reason(forecast.reason), forecast.detail)]
             return outputs + self._evict()
-        self.state_bytes += stream.measure()
+        self.streams.measure(stream)
         if forecast.repeat:
             self.counts["features/repeat"] += 1
         else:
@@ -318,42 +266,35 @@ class Fold:
         return capped
 
     def _open_stream(self, name: str, offset: int) -> StreamState | None:
-        """The stream, opened if new; None if there are too many. Moves it to the end."""
-        stream = self.streams.get(name)
-        if stream is None:
+        """The stream, opened if new; None if there are too many."""
+        if name not in self.streams:
             if len(self.streams) >= self.config.streams_max:
                 return None
-            stream = self.streams[name] = StreamState(self.config.config_for(name), self.lineage)
+            self.streams.add(name, StreamState(self.config.config_for(name), self.lineage))
             self.counts["streams/opened"] += 1
-        self._cut.keep(name)
-        self.streams.move_to_end(name)
-        stream.next_offset, stream.touched_ms = offset + 1, self.append_ms
-        return stream
+        return self.streams.touch(name, offset + 1, self.append_ms)
 
     def _evict(self) -> list[Output]:
         """Close streams to which nothing was appended for too long, by the brokers' clock."""
-        idle_ms = self.config.stream_idle_ms
         outputs: list[Output] = []
-        while idle_ms is not None and self.streams:
-            name, stream = next(iter(self.streams.items()))
-            idle = self.append_ms - stream.touched_ms
-            if idle <= idle_ms:
-                break
-            learnt = stream.learner.labels_learnt
+        idle_ms = self.config.stream_idle_ms
+        if idle_ms is None:
+            return outputs
+        for name in self.streams.idle(self.append_ms - idle_ms):
+            stream = self.streams[name]
             detail = (
-                f"streams.idle_ms: no record was appended for {idle} ms; forgotten with "
-                f"{stream.learner.step} records and {learnt} labels learnt"
+                f"streams.idle_ms: no record was appended for {self.append_ms - stream.touched_ms} "
+                f"ms; forgotten with {stream.learner.step} records and "
+                f"{stream.learner.labels_learnt} labels learnt"
             )
-            at = self.next_offset - 1
             outputs += self._close_stream(name)
+            at = self.next_offset - 1
             outputs.append(make_event(self.ref, at, "stream-evicted", name, detail))
             self.counts["streams/evicted"] += 1
         return outputs
 
     def _close_stream(self, name: str) -> list[Output]:
-        self._cut.keep(name)
-        stream = self.streams.pop(name)
-        self.state_bytes -= stream.learner_bytes
+        stream = self.streams.remove(name)
         self.counts["instances/expired"] += stream.learner.pending
         return self._orphans(stream.release_early(list(stream.early)))
 
@@ -419,9 +360,7 @@ class Fold:
             if chosen.shape_differs(stream.learner.config):
                 self.counts["streams/unchanged"] += 1  # keeps its configuration until it is reset
                 continue
-            self._cut.keep(name)
-            stream.adopt(chosen)
-            stream.next_offset = record.offset + 1
+            self.streams.change(name, record.offset + 1).adopt(chosen)
         return []
 
     def _set_config(self, config: FoldConfig) -> None:
@@ -437,34 +376,22 @@ class Fold:
     def _retype(self, record: Record, retype: Retype) -> list[Output]:
         """Change the kind of one feature; a stream that is not here has none to change."""
         self.counts["records/retype"] += 1
-        stream = self.streams.get(retype.stream)
-        if stream is None:
+        if retype.stream not in self.streams:
             return []
-        self._cut.keep(retype.stream)
+        stream = self.streams.change(retype.stream, record.offset + 1)
         refusal = stream.learner.retype(retype.feature, retype.kind.value)
-        if refusal is not None:
-            context = journal_context(self.ref, record)
-            return [self._reject("records", context, Reason(refusal.reason), refusal.detail)]
-        stream.next_offset = record.offset + 1
-        return []
+        if refusal is None:
+            return []
+        context = journal_context(self.ref, record)
+        return [self._reject("records", context, Reason(refusal.reason), refusal.detail)]
 
     def snapshot(self) -> StateSnapshot:
         """The state, as copies."""
-        return self._taken({name: stream.snapshot() for name, stream in self.streams.items()})
+        return self._taken(self.streams.copies())
 
     def cut(self, stored: Mapping[str, int]) -> StateSnapshot:
-        """The state as it is now; streams `stored` with the same `next_offset` are left out.
-
-        A stream is copied when it is asked for, once, from any thread, or before it changes; so a
-        snapshot does not take the memory of a second state. Only the newest cut may be used.
-        """
-        changed = {
-            name: stream
-            for name, stream in self.streams.items()
-            if stored.get(name) != stream.next_offset
-        }
-        self._cut = Cut(changed)
-        return self._taken(self._cut)
+        """The state as it is now, without streams `stored` as they are; see `Streams.cut`."""
+        return self._taken(self.streams.cut(stored))
 
     def _taken(self, changed: Mapping[str, Snapshot]) -> StateSnapshot:
         state = {
@@ -476,15 +403,12 @@ class Fold:
             "clock_ms": self.clock_ms,
             "append_ms": self.append_ms,
             "labels_offset": self.labels_offset,
-            "marks": [[*source, mark] for source, mark in sorted(self.marks.items())],
-            "forgiven": None
-            if self.forgiven is None
-            else [list(at) for at in sorted(self.forgiven)],
+            **self.marks.state(),
             "counts": dict(sorted((name, n) for name, n in self.counts.items() if n)),
             "rules": self.config.as_mapping(),
-            "streams": [[name, stream.next_offset] for name, stream in self.streams.items()],
+            "streams": [list(each) for each in self.streams.versions.items()],
         }
-        versions = {name: stream.next_offset for name, stream in self.streams.items()}
+        versions = self.streams.versions
         return StateSnapshot(self.next_offset, state, versions, changed, self.append_ms)
 
     @staticmethod
@@ -519,20 +443,9 @@ class Fold:
             fold.lineage = folded_by
             if state["marked"] is not None:
                 fold.marked = Lineage(*map(require_int, state["marked"]))
-            fold.marks = {
-                (require_str(name), require_str(id)): require_int(mark)
-                for name, id, mark in state["marks"]
-            }
-            if state["forgiven"] is not None:
-                fold.forgiven = {
-                    (require_str(name), require_str(id)) for name, id in state["forgiven"]
-                }
+            fold.marks = SourceMarks.restore(state)
             fold.counts = Counter({name: require_int(n) for name, n in state["counts"].items()})
-            for name, next_offset in state["streams"]:
-                stream = fold.streams[name] = StreamState.restore(streams[name], folded_by)
-                if stream.next_offset != next_offset:
-                    raise SnapshotError(f"the snapshot of stream {name} is of another offset")
-                fold.state_bytes += stream.learner_bytes
+            fold.streams = Streams.restore(state["streams"], streams, folded_by)
         except CORRUPTION_ERRORS as error:
             if isinstance(error, SnapshotError):
                 raise

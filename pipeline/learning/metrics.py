@@ -50,7 +50,7 @@ class LearnerMetrics:
         config, streams = fold.config, fold.streams
         learners = [stream.learner for stream in streams.values()]
         yield Sample("dtgol_fold_open_streams", len(learners))
-        yield Sample("dtgol_fold_state_bytes", fold.state_bytes)
+        yield Sample("dtgol_fold_state_bytes", fold.streams.state_bytes)
         yield Sample("dtgol_fold_state_bytes_max", config.state_bytes_max)
         yield Sample("dtgol_delay_pending_instances", sum(each.pending for each in learners))
         early = sum(each.delay.early_labels for each in learners)
@@ -63,7 +63,7 @@ class LearnerMetrics:
         ]
         early_bytes = max((stream.early_bytes for stream in streams.values()), default=0)
         used = {
-            "limits.state_bytes_max": fold.state_bytes / max(1, config.state_bytes_max),
+            "limits.state_bytes_max": fold.streams.state_bytes / max(1, config.state_bytes_max),
             "limits.streams_max": len(learners) / config.streams_max,
             "limits.early_bytes_max": early_bytes / max(1, config.early_bytes_max),
             "delay.pending_bytes_max": max(pending, default=0.0),

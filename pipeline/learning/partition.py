@@ -135,7 +135,7 @@ class PartitionLearner(Partition[Fold]):
     def marks(self, sources: Iterable[tuple[str, str]]) -> list[int | None]:
         """The last record of each source that was applied; None if that is not known."""
         fold = self.state  # None while it is restored after a crash
-        return [fold.mark(*each) if fold is not None else None for each in sources]
+        return [fold.marks.last(*each) if fold is not None else None for each in sources]
 
     def position(self, state: Fold) -> int:
         """The journal offset folded up to."""
@@ -395,7 +395,7 @@ class PartitionLearner(Partition[Fold]):
                 name: stream.learner.combination for name, stream in fold.streams.items()
             }
             about |= {
-                "marks": {topic: mark for (topic, _), mark in fold.marks.items()},
+                "marks": {topic: mark for (topic, _), mark in fold.marks.offsets.items()},
                 "clock_ms": fold.clock_ms,
                 "rules": fold.config_digest,
                 "streams": len(fold.streams),
@@ -403,7 +403,7 @@ class PartitionLearner(Partition[Fold]):
                     name: dict(zip(("experts", "guard"), each.weights(), strict=True))
                     for name, each in combinations.items()
                 },
-                "state_bytes": fold.state_bytes,
+                "state_bytes": fold.streams.state_bytes,
                 "counts": dict(fold.counts),
             }
         return about

@@ -36,7 +36,7 @@ from pipeline.sequencing.journal_repair import (
 from pipeline.sequencing.merge import FEATURES, LABELS, Merge, SourceRecord
 from topics.deadletters import DeadLetter, truncate
 from topics.headers import producer_headers, record_bytes, write_headers
-from topics.journal import NO_OFFSET, RecordKind, Source
+from topics.journal import NO_OFFSET, CopyHeaders, RecordKind, Source
 from topics.reasons import Reason
 
 log = logging.getLogger(__name__)
@@ -139,6 +139,7 @@ class PartitionSequencer:
         self._merge = Merge(config.merge_wait_ms)
         self._flows = [kafka.flow(topic) for topic in config.topics]
         self._sources = list(zip(config.topics, config.topic_ids, strict=True))
+        self._copy_headers = [CopyHeaders(*each, config.partition) for each in self._sources]
         self._prev = [NO_OFFSET, NO_OFFSET]
         self._fetched_since: list[float | None] = [None, None]
         self._inflight: deque[tuple[int, int]] = deque()
@@ -259,15 +260,15 @@ class PartitionSequencer:
 
     def _copy(self, source: SourceRecord) -> None:
         side, record, _ = source
-        excess = self._excess(record)
-        headers = write_headers(self._headers(source, excess is not None))
+        excess, prev = self._excess(record), self._prev[side]
         self._inflight.append((side, record.offset))
         self._prev[side] = record.offset
         if excess is not None:
             self._send_dead_letter(source, excess)
-            self._journal.send(None, None, headers)
+            self._journal.send(None, None, write_headers(self._stub(source, prev)))
             self.stubs += 1
         else:
+            headers = self._copy_headers[side].write(record.offset, prev, record.timestamp_ms)
             own = producer_headers(record.headers)
             self._journal.send(record.key, record.value, [*own, *headers])
             self.copied += 1
@@ -280,19 +281,19 @@ class PartitionSequencer:
             return f"record: over {self._config.record_bytes_max} bytes"
         return None
 
-    def _headers(self, source: SourceRecord, oversized: bool) -> Source:
+    def _stub(self, source: SourceRecord, prev: int) -> Source:
         side, record, _ = source
-        whole = truncate(record.value, 0) if oversized else None
+        left_out = truncate(record.value, 0)
         return Source(
-            kind=RecordKind.STUB if oversized else RecordKind.COPY,
+            kind=RecordKind.STUB,
             topic=self._config.topics[side],
             topic_id=self._config.topic_ids[side],
             partition=self._config.partition,
             offset=record.offset,
-            prev=self._prev[side],
+            prev=prev,
             timestamp_ms=record.timestamp_ms,
-            length=whole.length if whole else None,
-            sha256=whole.sha256 if whole else None,
+            length=left_out.length,
+            sha256=left_out.sha256,
         )
 
     def _send_dead_letter(self, source: SourceRecord, excess: str) -> None:

@@ -141,13 +141,13 @@ def refold(
         for record in journal:
             for offset in [each for each in offsets if fold.next_offset <= each <= record.offset]:
                 done.digests.setdefault(offset, _digest_at(fold, offset))
-            before = dict(fold.marks)
+            before = dict(fold.marks.offsets)
             for output in fold.apply(record):
                 if output.topic == "predictions":
                     done.predictions[record.offset] = output
                 else:
                     done.letters.append(output)
-            for (topic, id), mark in fold.marks.items():
+            for (topic, id), mark in fold.marks.offsets.items():
                 if before.get((topic, id)) != mark:
                     done.applied[topic, mark] += 1
     for offset in offsets - done.digests.keys():

@@ -67,7 +67,7 @@ class BenchmarkPage:
 
     def _peers(self, slow: bool) -> list[str]:
         """The light preset and learners from elsewhere, or of these the slow ones."""
-        tiers = ("slow", "slowest") if slow else ("main",)
+        tiers = ("slow", "slowest") if slow else ("main", "fifteen")
         beside = [*self._names("preset"), *self._names("peer")]
         return [m.name for m in self._methods if m.name in beside and m.tier in tiers]
 

@@ -1,8 +1,11 @@
 """Headers of ours beside headers of others."""
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from topics.deadletters import DeadLetter, truncate
 from topics.headers import header_name, producer_headers, read_headers, record_bytes, write_headers
-from topics.journal import RecordKind, Source, read_control
+from topics.journal import CopyHeaders, RecordKind, Source, read_control, read_source
 from topics.reasons import Rejection
 from topics.snapshots import CHUNK_BYTES_MAX, SnapshotKind, chunk_key
 
@@ -31,6 +34,32 @@ def test_header_without_value_or_not_utf8_is_refused() -> None:
         refused = read_headers(Source, headers)
         assert isinstance(refused, Rejection)
         assert refused.detail.startswith("dtgol-topic:")
+
+
+odd_values = st.none() | st.sampled_from(
+    [b"", b"-1", b"-0", b"+1", b"07", b"1" * 20, b" 1", "١".encode(), b"\xff", b"stub", b"config"]
+)
+
+
+@given(st.dictionaries(st.integers(0, 6), odd_values), st.permutations(range(7)), st.booleans())
+def test_the_quick_reader_of_copies_agrees_with_the_general_one(
+    damage: dict[int, bytes | None], order: list[int], shuffled: bool
+) -> None:
+    headers = write_headers(SOURCE)
+    for place, raw in damage.items():
+        headers[place] = (headers[place][0], raw)
+    if shuffled:
+        headers = [headers[place] for place in order]
+    for more in ([], [("trace-id", b"x")], [("dtgol-length", b"3")], headers[:1]):
+        assert read_source([*headers, *more]) == read_headers(Source, [*headers, *more])
+
+
+def test_the_quick_writer_of_copies_agrees_with_the_general_one() -> None:
+    copies = CopyHeaders(SOURCE.topic, SOURCE.topic_id, SOURCE.partition)
+    headers = copies.write(SOURCE.offset, SOURCE.prev, SOURCE.timestamp_ms)
+    assert headers == write_headers(SOURCE)
+    first = Source(RecordKind.COPY, "labels", "id", 0, 0, -1, -1)
+    assert CopyHeaders("labels", "id", 0).write(0, -1, -1) == write_headers(first)
 
 
 def test_copy_and_stub_are_no_control_records() -> None:

@@ -105,7 +105,7 @@ def test_a_source_that_was_recreated_starts_a_chain_of_its_own() -> None:
     journal.append(b"k", b'{"id":"b","x":{}}', write_headers(source))
     fold, outputs = fold_all(journal.records)
     assert len(predictions(outputs)) == 2
-    assert len(fold.marks) == 2
+    assert len(fold.marks.offsets) == 2
 
 
 def test_an_offset_folded_before_is_our_bug() -> None:
@@ -462,15 +462,15 @@ def test_at_its_memory_a_partition_refuses_new_streams_and_new_features() -> Non
     journal.features("known", {"f0": 1.5}, stream="s0")
     fold, outputs = fold_all(journal.records)
     assert len(fold.streams) == 1
-    assert fold.state_bytes == fold.streams["s0"].learner_bytes > 1_000_000
+    assert fold.streams.state_bytes == fold.streams["s0"].learner_bytes > 1_000_000
     found = [(letter.reason, letter.detail.split(":")[0]) for letter, _ in letters(outputs)]
     assert found == [("state-full", "stream")] * 19 + [("state-full", "x")]
     assert [each["id"] for each in predictions(outputs)] == ["i0", "known"]
     assert fold.counts["refusals/state-full"] == 20
     taken = fold.snapshot()
-    assert restore_fold(taken.state, taken.changed).state_bytes == fold.state_bytes
+    assert restore_fold(taken.state, taken.changed).streams.state_bytes == fold.streams.state_bytes
     fold.apply(journal.control(Reset("s0")))
-    assert fold.state_bytes == 0
+    assert fold.streams.state_bytes == 0
 
 
 def test_labels_open_no_streams() -> None:

@@ -48,7 +48,7 @@ def test_the_latency_is_counted_from_the_timestamp_of_the_features() -> None:
 
 def test_how_full_the_bounds_are_and_whose_weights_are_shown() -> None:
     fold = folded(config=replace(FoldConfig(), streams_max=6, state_bytes_max=10**9))
-    fold.state_bytes = 5 * 10**8
+    fold.streams.state_bytes = 5 * 10**8
     shown = list(LearnerMetrics(2).fold_samples(fold))
     used = {
         each.labels[0][1]: number(each) for each in shown if each.name == "dtgol_bound_used_ratio"

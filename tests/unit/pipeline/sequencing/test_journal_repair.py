@@ -70,11 +70,11 @@ def test_the_fold_applies_what_was_lost_and_what_comes_behind_it() -> None:
     copy(1, 0)
     copy(5, 4)
     assert fold.counts["records/broken"] == 1
-    again = resume_point("features", fold.mark("features", "fid"), 5, 0, False)
+    again = resume_point("features", fold.marks.last("features", "fid"), 5, 0, False)
     prev = again.prev
     for offset in range(again.start, again.end):
         copy(offset, prev)
         prev = offset
     copy(5, prev)
-    assert fold.mark("features", "fid") == 5
+    assert fold.marks.last("features", "fid") == 5
     assert fold.counts["features/answered"] == 6

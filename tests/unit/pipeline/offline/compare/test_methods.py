@@ -59,7 +59,8 @@ def test_tiers_follow_the_expected_time_and_the_group() -> None:
     pytest.importorskip("river")
     pytest.importorskip("sklearn")
     methods = all_methods()
-    assert {methods[name].tier for name in ("dt-gol", "lach", "naive", "river-hat")} == {"main"}
+    assert {methods[name].tier for name in ("dt-gol", "lach", "naive", "river-lr")} == {"main"}
+    assert {methods[name].tier for name in ("ovfm", "river-hat", "last-label")} == {"fifteen"}
     assert methods["no-risk"].tier == methods["as-printed"].tier == "part"
     assert methods["river-arf"].tier == methods["retrained"].tier == "slow"
     assert methods["river-srp"].tier == "slowest"
