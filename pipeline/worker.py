@@ -71,7 +71,13 @@ class Worker:
         self.names = {name: settings.topic(name) for name in TOPICS}
         fold = FoldConfig.from_settings(settings)
         predictions = self.names["predictions"]
-        self.config = LearnerConfig(fold, predictions, options.accept_gap, options.reset_changed)
+        self.config = LearnerConfig(
+            fold,
+            predictions,
+            options.accept_gap,
+            options.reset_changed,
+            settings.web.metrics_streams_max,
+        )
         self.learners: dict[int, PartitionLearner] = {}
         self.sequencers: dict[int, PartitionSequencer] = {}
 

@@ -281,6 +281,12 @@ class WebSettings:
         "",
         "File with a bearer token that requests must carry; /livez and the empty page need none.",
     )
+    metrics_streams_max: int = _is(
+        20,
+        "Streams of a partition with series of their own in /metrics, about 40 each.",
+        0,
+        10_000,
+    )
 
 
 @dataclass(frozen=True)
