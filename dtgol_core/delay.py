@@ -219,6 +219,11 @@ class DelayTable:
         return self._bytes + ENTRY_BYTES * entries + self.settled.state_bytes
 
     @property
+    def pending_bytes(self) -> int:
+        """Memory of the instances that wait, which ``pending_bytes_max`` bounds. O(1)."""
+        return self._bytes
+
+    @property
     def early_labels(self) -> int:
         """Labels that arrived before their features."""
         return len(self._early)

@@ -211,11 +211,15 @@ class Scoreboard:
             self._windows.setdefault(window, _Part()).merge(part)
         self._tidy()
 
+    def total(self) -> Span:
+        """The scores since the beginning, without the windows."""
+        return self._total.span(None, None)
+
     def summary(self) -> Summary:
         """The scores so far, of all boards merged into this one."""
         rows = self.window_rows
         return Summary(
-            total=self._total.span(None, None),
+            total=self.total(),
             windows=tuple(
                 self._windows[window].span(window * rows + 1, (window + 1) * rows)
                 for window in sorted(self._windows)

@@ -55,6 +55,7 @@ def make_evaluator(
         ),
         limits=FoldConfig.from_settings(settings).limits,
         accept_gap=accept_gap,
+        metrics_streams_max=settings.web.metrics_streams_max,
     )
     store = make_store(settings, client | settings.kafka.timeouts, "evaluator")
     evaluators: dict[int, PartitionEvaluator] = {}

@@ -37,6 +37,7 @@ from pipeline.settings import Settings
 from pipeline.snapshots import make_store
 from pipeline.snapshots.repository import Archive, SnapshotRepository
 from pipeline.snapshots.store import Store
+from topics.deadletters import connect_headers
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,13 @@ class Worker:
         self.names = {name: settings.topic(name) for name in TOPICS}
         fold = FoldConfig.from_settings(settings)
         predictions = self.names["predictions"]
-        self.config = LearnerConfig(fold, predictions, options.accept_gap, options.reset_changed)
+        self.config = LearnerConfig(
+            fold,
+            predictions,
+            options.accept_gap,
+            options.reset_changed,
+            settings.web.metrics_streams_max,
+        )
         self.learners: dict[int, PartitionLearner] = {}
         self.sequencers: dict[int, PartitionSequencer] = {}
 
@@ -88,7 +95,7 @@ class Worker:
         names, outbox, snapshots = self.names, process.outbox, self._settings.snapshots
         outputs = Outputs(
             predictions=outbox.partition(names["predictions"], number),
-            dead_letters=self._any_partition(process, "dead-letters", number),
+            dead_letters=self._dead_letters(process, number),
             journal=outbox.partition(names["journal"], number),
             scores=self._any_partition(process, "scores", number),
         )
@@ -133,11 +140,17 @@ class Worker:
             self.learners[number],
             process.outbox,
             process.outbox.partition(names["journal"], number),
-            self._any_partition(process, "dead-letters", number),
+            self._dead_letters(process, number),
         )
 
     def _kafka(self, process: Process, number: int) -> LiveKafka:
         return LiveKafka(process.app, process.client, self._settings.group("worker"), number)
+
+    def _dead_letters(self, process: Process, number: int) -> PartitionWriter:
+        writer = self._any_partition(process, "dead-letters", number)
+        if self._settings.worker.connect_headers:
+            writer.more_headers = connect_headers
+        return writer
 
     def _any_partition(self, process: Process, name: str, number: int) -> PartitionWriter:
         """Of a topic that may have any number of partitions; the journal's is taken modulo it."""

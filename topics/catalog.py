@@ -116,7 +116,8 @@ CATALOG = (
     ),
     Topic(
         "scores",
-        "Each prediction against its label; and events of learners, with the header dtgol-event.",
+        "Each prediction against its label, with traceparent and tracestate of the record that "
+        "completed the pair; and events of learners, with the header dtgol-event.",
         "that of the features; none for events",
         writers=("evaluator", "learner"),
         readers=("consumers", "operators"),
@@ -125,7 +126,7 @@ CATALOG = (
     Topic(
         "dead-letters",
         "Refused records with their original bytes and the reason, and markers of those that were "
-        "sent back.",
+        "sent back. With worker.connect_headers also the headers __connect.errors.*.",
         "the original's; none for markers",
         writers=("sequencer", "learner", "operators"),
         readers=("operators",),

@@ -3,6 +3,9 @@
 Key, value and headers are the original's; ours are added after them. A record too large to be
 carried is truncated, and the headers give length and sha256 of the whole.
 
+For tools that know Kafka Connect's dead letter queues, a dead letter can carry the headers of
+these too (`connect_headers`); they are left out when it is sent back.
+
 A dead letter that was sent back is followed by a marker on the same topic: a record without key
 and value whose headers are those of a `Redriven`. A reader of dead letters leaves markers out.
 """
@@ -11,10 +14,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from topics.headers import Header, header_name
+from topics.headers import Header, header_name, read_headers
+from topics.reasons import Rejection
 from topics.wire import wire
 
 DETAIL_CHARS_MAX = 512
+CONNECT_PREFIX = "__connect.errors."
+"""Of the headers that Kafka Connect adds to what it puts into a dead letter queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,29 @@ REDRIVEN = header_name("redriven")
 def is_marker(headers: Iterable[Header]) -> bool:
     """Whether a record of dead-letters is a marker."""
     return any(name == REDRIVEN for name, _ in headers)
+
+
+def connect_headers(headers: Iterable[Header]) -> list[Header]:
+    """The headers of a dead letter once more, under the names that Kafka Connect gives them.
+
+    Connect's `exception.class.name` is the reason; there is no connector, task or stack trace.
+    """
+    letter = read_headers(DeadLetter, headers)
+    if isinstance(letter, Rejection):
+        return []
+    named = {
+        "topic": letter.topic,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "exception.class.name": letter.reason,
+        "exception.message": letter.detail,
+    }
+    return [(CONNECT_PREFIX + name, str(value).encode()) for name, value in named.items()]
+
+
+def without_connect_headers(headers: Iterable[Header]) -> list[Header]:
+    """What is left of a record's headers when it is sent back."""
+    return [header for header in headers if not header[0].startswith(CONNECT_PREFIX)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,11 @@ def producer_headers(headers: Iterable[Header]) -> list[Header]:
     return [header for header in headers if not header[0].startswith(PREFIX)]
 
 
+def trace_headers(headers: Iterable[Header]) -> list[Header]:
+    """The headers of W3C Trace Context: a score carries those of the record that completed it."""
+    return [header for header in headers if header[0] in ("traceparent", "tracestate")]
+
+
 def record_bytes(key: bytes | None, value: bytes | None, headers: Iterable[Header]) -> int:
     """The size of a record that is compared with its limit: key, value and headers.
 

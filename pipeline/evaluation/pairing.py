@@ -325,6 +325,11 @@ class Evaluation:
             del self._unmatched[key], self.instances[key]
             self.counts["labels/unmatched"] += 1
 
+    @property
+    def unmatched(self) -> int:
+        """Labels without a prediction."""
+        return len(self._unmatched)
+
     def next_topic(self, at_hand: Mapping[str, int], unread: Callable[[str], bool]) -> str | None:
         """The topic whose next record is to be taken in; None while none may be.
 

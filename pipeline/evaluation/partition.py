@@ -14,22 +14,24 @@ from typing import Any
 
 from dtgol_core.ids import signed_hash
 from pipeline.errors import OvertakenError, RefusalError
+from pipeline.evaluation.metrics import EvaluatorMetrics
 from pipeline.evaluation.pairing import Bounds, Evaluation
 from pipeline.evaluation.view import PartitionView
 from pipeline.faust_ext.flow import Delivery
 from pipeline.kafka.record import Record
 from pipeline.kafka.writer import Outbox, PartitionWriter
 from pipeline.runtime.checkpoint import Checkpoint, Checkpointer
-from pipeline.runtime.metrics import Gauge
+from pipeline.runtime.metrics import Sample
 from pipeline.runtime.partition import Partition
 from pipeline.runtime.port import PartitionKafka
 from topics.codec import read_erasure, read_label, read_prediction, write_score
+from topics.headers import Header, trace_headers
 from topics.reasons import Limits, Rejection
 
 log = logging.getLogger(__name__)
 
-KeyedScore = tuple[bytes | None, bytes]
-"""The key and the value of a score."""
+KeyedScore = tuple[bytes | None, bytes, list[Header]]
+"""The key, the value and the headers of a score."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,13 @@ class EvaluatorConfig:
     bounds: Bounds
     limits: Limits
     accept_gap: bool = False
+    metrics_streams_max: int = 20
 
 
 class PartitionEvaluator(Partition[Evaluation]):
     """Pairs predictions and labels of one partition."""
+
+    stage_name = "score"
 
     def __init__(
         self,
@@ -59,6 +64,7 @@ class PartitionEvaluator(Partition[Evaluation]):
         self._config = config
         self._plain = {full: plain for plain, full in config.topics.items()}
         self._scores = scores
+        self.metrics = EvaluatorMetrics(config.metrics_streams_max)
         self._restored_scores: list[KeyedScore] = []
         self._read_all = False
         """Whether all that was on the topics at the start has been taken in, once."""
@@ -150,7 +156,7 @@ class PartitionEvaluator(Partition[Evaluation]):
     async def process(self, state: Evaluation, until: float) -> bool:
         """Take in what is at hand, one record of either topic at a time."""
         self._raise_if_overtaken(state)
-        worked = False
+        worked, begun = False, time.monotonic()
         while time.monotonic() < until and not self._gaps(state):
             at_hand = {
                 self._plain[full]: queue[0].record.timestamp_ms
@@ -166,6 +172,9 @@ class PartitionEvaluator(Partition[Evaluation]):
             worked = True
             record = self.inbox[self._config.topics[name]].popleft().record
             self._emit(self._apply(state, record))
+            self.stage.records += 1
+        if worked:
+            self.stage.seconds += time.monotonic() - begun
         return worked
 
     def _raise_if_overtaken(self, state: Evaluation) -> None:
@@ -224,11 +233,17 @@ class PartitionEvaluator(Partition[Evaluation]):
                 state.counts["labels/refused"] += 1
                 return []
             scores = state.label(label, record.offset)
-        return [(record.key, write_score(score)) for score in scores]
+        if self.ready.is_set():
+            self.metrics.scored(scores, state)
+        # With a default label no record is about this instance: its deadline was met by another's.
+        return [
+            (record.key, write_score(score), [] if score.default else trace_headers(record.headers))
+            for score in scores
+        ]
 
     def _emit(self, scores: Sequence[KeyedScore]) -> None:
-        for key, value in scores:
-            self._scores.send(key, value)
+        for key, value, headers in scores:
+            self._scores.send(key, value, headers)
 
     # --- what can be seen from outside -----------------------------------------------------------
 
@@ -237,7 +252,7 @@ class PartitionEvaluator(Partition[Evaluation]):
         about, state = self.health(), self.state
         if state is None:
             return about
-        totals = {name: board.summary().total for name, board in state.boards.items()}
+        totals = {name: board.total() for name, board in state.boards.items()}
         return about | {
             "next_offsets": dict(state.next_offsets),
             "remembered": len(state.predictions),
@@ -267,22 +282,8 @@ class PartitionEvaluator(Partition[Evaluation]):
         """
         return self.state.counts if self.state is not None and self._read_all else {}
 
-    def gauges(self) -> Iterable[Gauge]:
-        """The scores of every stream."""
-        state = self.state
-        if state is None:
-            return
-        doc = "Predictions kept, scored or not."
-        yield Gauge("dtgol_evaluator_remembered_predictions", doc, len(state.predictions))
-        doc = "Scored again by this process: the label was corrected."
-        yield Gauge("dtgol_evaluator_rescored", doc, state.rescored, counter=True)
-        for stream, board in state.boards.items():
-            total = board.summary().total
-            of = (("stream", stream),)
-            yield Gauge("dtgol_scoring_count", "Scored predictions.", total.count, of)
-            for which, quality in (("forecast", total.forecast), ("naive", total.naive)):
-                by = (*of, ("forecast", which))
-                for name in ("accuracy", "auc", "log_loss", "brier", "calibration_error"):
-                    value = getattr(quality, name)
-                    if value is not None:
-                        yield Gauge(f"dtgol_scoring_{name}", f"Prequential {name}.", value, by)
+    def samples(self) -> Iterable[Sample]:
+        """The scores of its streams; none in a restore, which changes them in a thread."""
+        yield from super().samples()
+        if self.state is not None and self.ready.is_set():
+            yield from self.metrics.samples(self.state)

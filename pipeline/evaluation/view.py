@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +49,14 @@ naive was right; `detailed` counts those whose weights and observed share are kn
 ARRIVAL_SUMS = ("scored", "errors", "naive_errors")
 
 Sums = npt.NDArray[np.float64]
+
+
+class Window(NamedTuple):
+    """The newest labels; both accuracies are 0 where there are none."""
+
+    labels: int
+    accuracy: float
+    naive: float
 
 
 class Blocks:
@@ -181,16 +189,16 @@ class StreamView:
         """Its row in the table; None where there is nothing to show yet."""
         sums = self.predictions.kept()
         predicted, scored = (int(sums[:, column].sum()) for column in (0, 2))
-        labels, errors, naive_errors = self._last_window().tolist()
+        window = self.last_window()
         return {
             "records": self.records,
             "learnt": self.learnt,
             "predicted": predicted,
             "scored": scored,
             "waiting": predicted - scored,
-            "window": int(labels),
-            "accuracy": 1.0 - errors / labels if labels else None,
-            "naive": 1.0 - naive_errors / labels if labels else None,
+            "window": window.labels,
+            "accuracy": window.accuracy if window.labels else None,
+            "naive": window.naive if window.labels else None,
             "median_delay_ms": self._median_delay_ms(),
             "spark": _spark(sums[:, 2], sums[:, 3]),
         }
@@ -214,13 +222,15 @@ class StreamView:
             "calibration": np.round(self.calibration, 4).tolist(),
         }
 
-    def _last_window(self) -> Sums:
-        """The sums of the newest arrivals: the fewest blocks with `WINDOW_ROWS`, or all."""
+    def last_window(self) -> Window:
+        """The newest arrivals: the fewest blocks with `WINDOW_ROWS`, or all."""
         sums = self.arrivals.kept()
         enough = np.flatnonzero(np.cumsum(sums[::-1, 0]) >= WINDOW_ROWS)
         newest = sums[-(enough[0] + 1) :] if enough.size else sums
-        total: Sums = newest.sum(axis=0)
-        return total
+        labels, errors, naive_errors = newest.sum(axis=0).tolist()
+        if not labels:
+            return Window(0, 0.0, 0.0)
+        return Window(int(labels), 1.0 - errors / labels, 1.0 - naive_errors / labels)
 
     def _median_delay_ms(self) -> int | None:
         both = self.delays[0] + self.delays[1]

@@ -245,9 +245,13 @@ class PartitionWriter:
         self.last_offset = -1
         self._sizes: deque[int] = deque()
         self.on_delivered: Callable[[], None] | None = None
+        self.more_headers: Callable[[Sequence[Header]], list[Header]] | None = None
+        """Made from the headers of a record and sent behind them."""
 
     def send(self, key: bytes | None, value: bytes | None, headers: Sequence[Header] = ()) -> None:
         """Hand over one record. Ordered; durable once `delivered` has passed it."""
+        if self.more_headers is not None:
+            headers = [*headers, *self.more_headers(headers)]
         size = record_bytes(key, value, headers)
         self._sizes.append(size)
         self._outbox.waiting_bytes += size

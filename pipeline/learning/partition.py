@@ -25,10 +25,11 @@ from pipeline.kafka.record import Record
 from pipeline.kafka.writer import Outbox, PartitionWriter
 from pipeline.learning.fold import Fold
 from pipeline.learning.fold_config import FoldConfig
+from pipeline.learning.metrics import LearnerMetrics
 from pipeline.learning.outputs import Output, PartitionRef
 from pipeline.learning.poison import PoisonGuard
 from pipeline.runtime.checkpoint import Checkpoint, Checkpointer
-from pipeline.runtime.metrics import Gauge
+from pipeline.runtime.metrics import Sample
 from pipeline.runtime.partition import Partition
 from pipeline.runtime.places import Places
 from pipeline.runtime.port import PartitionKafka
@@ -69,6 +70,7 @@ class LearnerConfig:
     predictions: str = "predictions"
     accept_gap: bool = False
     reset_changed: bool = False
+    metrics_streams_max: int = 20
 
 
 class RefusalLog:
@@ -98,6 +100,8 @@ class RefusalLog:
 class PartitionLearner(Partition[Fold]):
     """Folds the journal of one partition."""
 
+    stage_name = "fold"
+
     def __init__(
         self,
         ref: PartitionRef,
@@ -120,7 +124,7 @@ class PartitionLearner(Partition[Fold]):
         self._end_at_start = 0
         self._restored_for = 0
         self._refusals = RefusalLog(ref.partition)
-        self.busy_s = 0.0
+        self.metrics = LearnerMetrics(config.metrics_streams_max)
         self._late_reported = 0, -REPORT_S
         self._skew_reported = 0, -REPORT_S
 
@@ -275,10 +279,13 @@ class PartitionLearner(Partition[Fold]):
                 return True
             self._queue.popleft()
             if record.offset == state.next_offset:
-                self._emit(self._new(record, self.poison.apply(state, record)))
+                outputs = self._new(record, self.poison.apply(state, record))
+                self.stage.records += 1
+                self.metrics.answered(record, outputs)
+                self._emit(outputs)
                 worked = True
         if worked:
-            self.busy_s += time.monotonic() - start
+            self.stage.seconds += time.monotonic() - start
             self._report_late(state)
             self._report_skew(state)
         return worked
@@ -426,35 +433,13 @@ class PartitionLearner(Partition[Fold]):
         """
         return self.state.counts if self.state is not None and self.ready.is_set() else {}
 
-    def gauges(self) -> Iterable[Gauge]:
+    def samples(self) -> Iterable[Sample]:
         """How far it is, and what its streams hold."""
-        yield Gauge("dtgol_learner_next_offset", "Journal offset folded up to.", self.next_offset)
-        yield Gauge("dtgol_learner_waiting_records", "Received, not folded.", self.waiting)
-        yield Gauge("dtgol_learner_busy_seconds", "Time spent folding.", self.busy_s, counter=True)
-        doc = "Journal offset of the newest snapshot."
-        yield Gauge("dtgol_snapshot_next_offset", doc, self.saved_position)
-        failed = float(self.checkpoints.failure is not None)
-        yield Gauge("dtgol_snapshot_failed", "1 if the last one could not be written.", failed)
-        doc = "1 if it waits for a decision about a record on which the fold fails."
-        yield Gauge("dtgol_learner_parked", doc, float(self.poison.parked_at is not None))
-        if self.state is None:
-            return
-        learners = [stream.learner for stream in self.state.streams.values()]
-        yield Gauge("dtgol_fold_open_streams", "Streams with a learner.", len(learners))
-        doc = "Memory of the learners, as last measured."
-        yield Gauge("dtgol_fold_state_bytes", doc, self.state.streams.state_bytes)
-        doc = "Memory that the learners may have."
-        yield Gauge("dtgol_fold_state_bytes_max", doc, self.state.config.state_bytes_max)
-        pending = sum(learner.pending for learner in learners)
-        yield Gauge("dtgol_delay_pending_instances", "Instances without a label.", pending)
-        early = sum(learner.delay.early_labels for learner in learners) + len(
-            self.state.streams.unopened
-        )
-        yield Gauge("dtgol_delay_early_labels", "Labels before their features.", early)
-        oldest = self.state.oldest_early_ms
-        age_s = 0.0 if oldest is None else max(0.0, time.time() - oldest / 1000)
-        doc = "Age of the oldest label without features; a wrong key makes it grow."
-        yield Gauge("dtgol_delay_early_oldest_age_seconds", doc, age_s)
+        yield from super().samples()
+        parked = self.poison.parked_at is not None
+        yield from self.metrics.samples(parked, self.next_offset, self.waiting)
+        if self.state is not None:
+            yield from self.metrics.fold_samples(self.state)
 
 
 def _late(fold: Fold) -> dict[str, int]:

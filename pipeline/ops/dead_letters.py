@@ -23,7 +23,13 @@ from pipeline.errors import ClusterError, FencedError, RequestError
 from pipeline.kafka.clients import ClientSettings, request
 from pipeline.kafka.reader import Reader, read_range
 from pipeline.kafka.record import Record
-from topics.deadletters import REDRIVEN, DeadLetter, Redriven, is_marker
+from topics.deadletters import (
+    REDRIVEN,
+    DeadLetter,
+    Redriven,
+    is_marker,
+    without_connect_headers,
+)
 from topics.headers import producer_headers, read_headers, record_bytes, write_headers
 from topics.reasons import Reason, Rejection
 
@@ -194,7 +200,8 @@ class Redrive:
         """The record to the partition it came from, and the marker beside its dead letter."""
         topic, topic_id, partition, offset = entry.source
         name = f"{entry.partition}/{entry.offset}"
-        headers: list[Any] = [*producer_headers(record.headers), (REDRIVEN, name.encode())]
+        own = without_connect_headers(producer_headers(record.headers))
+        headers: list[Any] = [*own, (REDRIVEN, name.encode())]
         self._producer.produce(
             topic, record.value, record.key, partition=partition, headers=headers
         )

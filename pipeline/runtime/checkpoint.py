@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pipeline.errors import StoreError
 from pipeline.kafka.writer import PartitionWriter
+from pipeline.runtime.metrics import Sample, StageTime
 from pipeline.snapshots.repository import SaveResult, SnapshotRepository, StateSnapshot
 
 log = logging.getLogger(__name__)
@@ -56,7 +57,8 @@ class Checkpointer:
         self._every_s = every_s
         self._task: asyncio.Task[None] | None = None
         self._finished_at = time.monotonic()
-        self._saved_at = 0.0
+        self._saved_at = self._finished_at
+        self._stage = StageTime("snapshot")
         self.result: SaveResult | None = None
         self.failure: str | None = None
 
@@ -87,6 +89,7 @@ class Checkpointer:
         """The four steps."""
         for output in self._outputs:
             await output.settled()  # 1. all outputs sent before the copy are durable
+        begun = time.monotonic()
         try:
             # 2. and 3. blobs, then the manifest
             result = await asyncio.to_thread(
@@ -97,6 +100,8 @@ class Checkpointer:
             log.error("partition %d: no snapshot: %s", self._partition, error)
         else:
             self.result, self.failure, self._saved_at = result, None, time.monotonic()
+            self._stage.seconds += self._saved_at - begun
+            self._stage.records += 1
             await self._commit(checkpoint.offsets)  # 4. only now the group's offsets move
         self._finished_at = time.monotonic()
 
@@ -110,3 +115,11 @@ class Checkpointer:
         """The partition was revoked: no further step is begun."""
         if self._task is not None:
             self._task.cancel()
+
+    def samples(self) -> Iterator[Sample]:
+        """Its series: age, size and time of snapshots, and whether the last one failed."""
+        yield Sample("dtgol_snapshot_age_seconds", time.monotonic() - self._saved_at)
+        if self.result is not None:
+            yield Sample("dtgol_snapshot_written_bytes", self.result.bytes_written)
+        yield Sample("dtgol_snapshot_failed", float(self.failure is not None))
+        yield from self._stage.samples()

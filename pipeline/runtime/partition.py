@@ -27,7 +27,7 @@ from pipeline.faust_ext.consumer import FetchedBatch
 from pipeline.faust_ext.flow import Delivery
 from pipeline.kafka.writer import Outbox
 from pipeline.runtime.checkpoint import Checkpoint, Checkpointer
-from pipeline.runtime.metrics import Gauge
+from pipeline.runtime.metrics import Sample, StageTime, lag_sample
 from pipeline.runtime.port import PartitionKafka, lag_of
 from pipeline.runtime.watchdog import Ends, Probe
 
@@ -68,6 +68,8 @@ class Partition(ABC, Generic[State]):
         Full names of the topics it follows.
     """
 
+    stage_name: str
+    """What it does with records, in the metrics."""
     queue_max = 2_000
     """Records of one topic that are received and not processed; then the topic is paused."""
     queue_bytes_max = 1 << 24
@@ -97,6 +99,7 @@ class Partition(ABC, Generic[State]):
         self.restored_records = 0
         self.saved_position = 0
         """The position of the newest snapshot."""
+        self.stage = StageTime(self.stage_name)
 
     # --- what learner and evaluator do differently -----------------------------------------------
 
@@ -309,6 +312,16 @@ class Partition(ABC, Generic[State]):
         """Counters of the state; empty while there is none."""
         return {}
 
-    def gauges(self) -> Iterable[Gauge]:
-        """Its series besides the counters."""
-        return ()
+    def samples(self) -> Iterable[Sample]:
+        """Its series besides the counters of the state."""
+        yield Sample("dtgol_partition_ready", float(self.ready.is_set()))
+        for topic, flow in self.flows.items():
+            yield from lag_sample(topic, flow.position_and_end, len(self.inbox[topic]))
+        fullest = max(queue.occupied for queue in self.inbox.values()) / self.queue_bytes_max
+        yield Sample("dtgol_bound_used_ratio", fullest, (("bound", "worker.queue_bytes_max"),))
+        yield from self.stage.samples()
+        yield from self.checkpoints.samples()
+        yield Sample("dtgol_snapshot_next_offset", self.saved_position)
+        if self.state is not None:
+            unsaved = self.position(self.state) - self.saved_position
+            yield Sample("dtgol_snapshot_unsaved_records", max(0, unsaved))

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from typing import Any, NoReturn, Protocol
 
 from faust.types import TP
@@ -24,7 +25,7 @@ from pipeline.kafka.cluster import Cluster, gap_at, topic_faults
 from pipeline.kafka.reader import Reader, Watermarks, watermarks
 from pipeline.kafka.writer import Outbox
 from pipeline.runtime.fingerprint import fingerprint
-from pipeline.runtime.metrics import Gauge, StateCollector, make_registry
+from pipeline.runtime.metrics import Sample, StateCollector, make_registry
 from pipeline.runtime.verdict import verdict
 from pipeline.runtime.watchdog import Ends, Probe, Watchdog, WatchdogThread
 from pipeline.settings import Settings
@@ -48,7 +49,7 @@ class PartitionPart(Protocol):
     def status(self) -> dict[str, Any]: ...
     @property
     def counts(self) -> Mapping[str, int]: ...
-    def gauges(self) -> Iterable[Gauge]: ...
+    def samples(self) -> Iterable[Sample]: ...
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class Process:
         self.partitions: dict[int, AssignedPartition] = {}
         self.in_group = False
         self.closing = False
-        registry = make_registry(StateCollector(role.metrics, self._counts, self._gauges))
+        registry = make_registry(StateCollector(role.metrics, self._counts, self._samples))
         self.web = WebServer(settings.web, Views(self.unready, self.status, self.page, registry))
         self._topics = {
             settings.topic(name): count if name in COPARTITIONED else None
@@ -263,10 +264,12 @@ class Process:
     def _counts(self) -> Mapping[int, Mapping[str, int]]:
         return {number: part.counts for number, part in self._parts() if part.counts}
 
-    def _gauges(self) -> Iterator[Gauge]:
-        yield Gauge(f"dtgol_{self.role.name}_ready", "1 when ready.", float(not self.unready()))
-        doc = "Records handed over and not yet acknowledged."
-        yield Gauge("dtgol_outbox_waiting_records", doc, self.outbox.waiting)
+    def _samples(self) -> Iterator[Sample]:
+        libraries = [(name, fingerprint()[name]) for name in ("python", "numpy", "numba")]
+        yield Sample("dtgol_build_info", 1, (("version", version("dtgol")), *libraries))
+        yield Sample(f"dtgol_{self.role.name}_ready", float(not self.unready()))
+        yield Sample("dtgol_outbox_waiting_records", self.outbox.waiting)
         for number, part in self._parts():
             at = ("partition", str(number))
-            yield from (gauge._replace(labels=(at, *gauge.labels)) for gauge in part.gauges())
+            for sample in part.samples():
+                yield sample._replace(labels=(at, *sample.labels))

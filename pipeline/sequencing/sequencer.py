@@ -25,7 +25,7 @@ from pipeline.errors import RequestError, UnansweredError
 from pipeline.faust_ext.consumer import FetchedBatch
 from pipeline.kafka.record import Record
 from pipeline.kafka.writer import Outbox, PartitionWriter
-from pipeline.runtime.metrics import Gauge
+from pipeline.runtime.metrics import Sample, StageTime, lag_sample
 from pipeline.runtime.port import PartitionKafka, lag_of
 from pipeline.runtime.watchdog import Ends, Probe
 from pipeline.sequencing.journal_repair import (
@@ -125,6 +125,7 @@ class PartitionSequencer:
         self._wake = asyncio.Event()
         self._waits_for_learner = False
         self._ages = [LeastAge(), LeastAge()]
+        self._stage = StageTime("sequence")
         self.copied = 0
         self.stubs = 0
         journal.on_delivered = self._delivered
@@ -196,13 +197,16 @@ class PartitionSequencer:
 
     def copy_batch(self) -> int:
         """Copy what may be copied now; returns how many."""
-        done = 0
+        done, begun = 0, time.monotonic()
         while done < BATCH and not self._outbox.full:
             source = self._merge.take(self._clock.monotonic_ms(), self._lags)
             if source is None:
                 break
             self._copy(source)
             done += 1
+        if done:
+            self._stage.seconds += time.monotonic() - begun
+            self._stage.records += done
         for side, flow in enumerate(self._flows):
             roomy = self._merge.occupied(side) < self._config.buffer_bytes // 2
             if roomy and self._merge.size(side) < AHEAD // 2:
@@ -387,14 +391,15 @@ class PartitionSequencer:
         """The fold counts what is copied."""
         return {}
 
-    def gauges(self) -> Iterable[Gauge]:
+    def samples(self) -> Iterable[Sample]:
         """What this process has copied, and what waits."""
-        doc = "Records copied to the journal by this process."
-        yield Gauge("dtgol_sequencer_copied_records", doc, self.copied, counter=True)
-        doc = "Least age of the newest records when they came: a slow clock, or a lag."
-        for topic, age in zip(self._config.topics, self._ages, strict=True):
-            if age.least_ms is not None:
+        yield Sample("dtgol_sequencer_copied_records_total", self.copied)
+        yield Sample("dtgol_sequencer_waiting_records", len(self._merge))
+        yield from self._stage.samples()
+        for side, topic in enumerate(self._config.topics):
+            here = self._merge.size(side)
+            yield from lag_sample(topic, self._flows[side].position_and_end, here)
+            least_ms = self._ages[side].least_ms
+            if least_ms is not None:
                 of = (("topic", topic),)
-                yield Gauge("dtgol_sequencer_least_age_seconds", doc, age.least_ms / 1000, of)
-        doc = "Records that wait for the merge."
-        yield Gauge("dtgol_sequencer_waiting_records", doc, len(self._merge))
+                yield Sample("dtgol_sequencer_least_age_seconds", least_ms / 1000, of)

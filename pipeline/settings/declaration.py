@@ -158,6 +158,11 @@ class WorkerSettings:
         0,
         100,
     )
+    connect_headers: bool = _is(
+        False,
+        "Whether dead letters also carry the headers of Kafka Connect's dead letter queues "
+        "(`__connect.errors.topic` and so on), for tools that know these.",
+    )
 
 
 @dataclass(frozen=True)
@@ -276,6 +281,12 @@ class WebSettings:
     token_file: str = _is(
         "",
         "File with a bearer token that requests must carry; /livez and the empty page need none.",
+    )
+    metrics_streams_max: int = _is(
+        20,
+        "Streams of a partition with series of their own in /metrics, about 40 each.",
+        0,
+        10_000,
     )
 
 

@@ -259,7 +259,8 @@ BAD = b'{"stream":"ward","id":"bad","x":{"age":{"years":9}}}'
 def test_letters_are_listed_by_reason_and_time_and_sent_back_once(
     real_broker: Broker, prefix: str, tmp_path: Path
 ) -> None:
-    stage = Stage(real_broker, prefix, tmp_path, partitions=2)
+    settings = {"worker.connect_headers": "true"}
+    stage = Stage(real_broker, prefix, tmp_path, partitions=2, settings=settings)
     big = b'{"id":"big","x":{"v":"' + b"z" * 300_000 + b'"}}'
     with stage.worker() as worker:
         worker.await_ready(2)
@@ -271,6 +272,11 @@ def test_letters_are_listed_by_reason_and_time_and_sent_back_once(
         stage.send("features", big, b"key")
         stage.flush()
         wait_until(lambda: len(stage.letters()) == 5, "letters", 60, worker.alive)
+        for letter, record in stage.letters():  # of the sequencer's too-large one as well
+            connect = dict(record.headers)
+            assert connect["__connect.errors.topic"] == letter.topic.encode()
+            assert connect["__connect.errors.offset"] == str(letter.offset).encode()
+            assert connect["__connect.errors.exception.class.name"] == letter.reason.encode()
         found = as_json(stage, "dead-letters", "list")
         assert found["matched"] == 5
         assert {each["reason"] for each in found["letters"]} == {

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pipeline.sandbox.brokers import Broker, open_broker
+from tests.support.queries import expressions, selectors
+from tests.support.scrape import Series, declared, scraped
 from tests.support.stage import Process, Stage
 from tests.support.waiting import wait_until
 
@@ -42,6 +45,17 @@ def learnt(worker: Process) -> int:
     return sum(each.get("counts", {}).get("labels/queued", 0) for each in partitions)
 
 
+def await_series(process: Process, wanted: Series) -> None:
+    """Until a scrape shows every declared series; it must show none besides."""
+
+    def look() -> Series:
+        return scraped(process.get("/metrics")[1])
+
+    with contextlib.suppress(AssertionError):
+        wait_until(lambda: wanted.keys() <= look().keys(), "series", 30, process.alive)
+    assert look() == wanted
+
+
 def test_a_killed_worker_comes_back_to_the_same_bytes(broker: Broker, tmp_path: Path) -> None:
     """Features and labels in; predictions and scores out; a `kill -9` in the middle."""
     stage = Stage(broker, "embedded-", tmp_path)
@@ -63,6 +77,12 @@ def test_a_killed_worker_comes_back_to_the_same_bytes(broker: Broker, tmp_path: 
             60,
             evaluator.alive,
         )
+        for role, process in (("worker", worker), ("evaluator", evaluator)):
+            await_series(process, declared(role))
+        live = {*scraped(worker.get("/metrics")[1]), *scraped(evaluator.get("/metrics")[1])}
+        asked = {each.name for query in expressions() for each in selectors(query)}
+        assert asked
+        assert asked <= live
         assert worker.child.poll() is None
     written = [path.read_bytes() for path in sorted(stage.folder.glob("*.log"))]
     assert len(written) == 3

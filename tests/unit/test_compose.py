@@ -63,6 +63,8 @@ def test_ours_are_built_from_the_dockerfile_and_run_commands_that_exist(
         assert (ROOT / service["build"]["context"] / service["build"]["dockerfile"]) == DOCKERFILE
         assert service["command"][0] in COMMANDS
         assert service["cap_drop"] == ["ALL"]
+        assert service["read_only"] is True
+        assert service["tmpfs"] == ["/tmp"]
 
 
 def test_kafka_is_the_version_of_the_local_broker(compose: dict[str, Any]) -> None:

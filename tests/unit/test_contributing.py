@@ -30,7 +30,8 @@ NAMES = {
     "BASELINES": "dtgol_core/baselines/__init__.py",
     "COMMANDS": "pipeline/cli/__init__.py",
     "make_store": "pipeline/snapshots/__init__.py",
-    "gauges": "pipeline/learning/partition.py",
+    "METRICS": "pipeline/runtime/metric_table.py",
+    "samples": "pipeline/learning/partition.py",
 }
 """What the table calls by name, and the file that defines it."""
 

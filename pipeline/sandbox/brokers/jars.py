@@ -1,4 +1,4 @@
-"""Apache Kafka's jars: named by `pom.xml` beside this file, brought by Maven, cached elsewhere.
+"""Apache Kafka's jars: named by a pom (`pom.xml` beside this file), brought by Maven, cached.
 
 A cache folder appears whole or not at all, and belongs to one content of the pom: several processes
 may ask at once, and a changed pom never meets old jars.
@@ -28,10 +28,10 @@ def cache_dir() -> Path:
     return Path(chosen or Path.home() / ".cache") / "dtgol"
 
 
-def kafka_version() -> str:
+def kafka_version(pom: Path = POM) -> str:
     """The Kafka version that the pom pins."""
-    found = re.search(r"<kafka\.version>([^<]+)</kafka\.version>", POM.read_text())
-    assert found, "pom.xml has lost its kafka.version"
+    found = re.search(r"<kafka\.version>([^<]+)</kafka\.version>", pom.read_text())
+    assert found, f"{pom} has lost its kafka.version"
     return found.group(1)
 
 
@@ -49,11 +49,10 @@ def find_java() -> str:
     return java
 
 
-def kafka_jars() -> Path:
-    """The folder with the server's jars, resolved now if this pom was never resolved before."""
-    version = kafka_version()
-    digest = hashlib.sha256(POM.read_bytes()).hexdigest()[:8]
-    folder = cache_dir() / f"kafka-{version}-{digest}"
+def kafka_jars(pom: Path = POM) -> Path:
+    """The folder with the jars that a pom names, resolved now if it was never resolved before."""
+    digest = hashlib.sha256(pom.read_bytes()).hexdigest()[:8]
+    folder = cache_dir() / f"kafka-{kafka_version(pom)}-{digest}"
     if folder.is_dir():
         return folder
     maven = shutil.which("mvn")
@@ -62,7 +61,7 @@ def kafka_jars() -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".resolving-") as fresh:
         jars = Path(fresh) / "jars"
-        _resolve(maven, jars)
+        _resolve(maven, pom, jars)
         try:
             jars.rename(folder)
         except OSError:
@@ -72,13 +71,13 @@ def kafka_jars() -> Path:
     return folder
 
 
-def _resolve(maven: str, jars: Path) -> None:
-    command = [maven, "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
+def _resolve(maven: str, pom: Path, jars: Path) -> None:
+    command = [maven, "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
     command += ["-DincludeScope=runtime", f"-DoutputDirectory={jars}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=MAVEN_S, check=False)
     except subprocess.TimeoutExpired:
         raise NoBrokerError(f"Maven did not bring Kafka's jars in {MAVEN_S} s") from None
-    if done.returncode != 0 or not any(jars.glob("kafka_2.13-*.jar")):
+    if done.returncode != 0 or not any(jars.glob("kafka-clients-*.jar")):
         output = (done.stdout + done.stderr).strip()[-1500:]
         raise NoBrokerError(f"Maven could not bring Kafka's jars:\n{output}")

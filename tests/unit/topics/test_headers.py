@@ -3,8 +3,20 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.deadletters import DeadLetter, truncate
-from topics.headers import header_name, producer_headers, read_headers, record_bytes, write_headers
+from topics.deadletters import (
+    DeadLetter,
+    connect_headers,
+    truncate,
+    without_connect_headers,
+)
+from topics.headers import (
+    header_name,
+    producer_headers,
+    read_headers,
+    record_bytes,
+    trace_headers,
+    write_headers,
+)
 from topics.journal import CopyHeaders, RecordKind, Source, read_control, read_source
 from topics.reasons import Rejection
 from topics.snapshots import CHUNK_BYTES_MAX, SnapshotKind, chunk_key
@@ -60,6 +72,26 @@ def test_the_quick_writer_of_copies_agrees_with_the_general_one() -> None:
     assert headers == write_headers(SOURCE)
     first = Source(RecordKind.COPY, "labels", "id", 0, 0, -1, -1)
     assert CopyHeaders("labels", "id", 0).write(0, -1, -1) == write_headers(first)
+
+
+def test_a_dead_letter_has_connects_names_and_loses_them_on_the_way_back() -> None:
+    own = [("trace", b"7")]
+    letter = write_headers(DeadLetter("features", 2, 10, "not-json", "oops at 1"))
+    connect = connect_headers([*own, *letter])
+    assert connect == [
+        ("__connect.errors.topic", b"features"),
+        ("__connect.errors.partition", b"2"),
+        ("__connect.errors.offset", b"10"),
+        ("__connect.errors.exception.class.name", b"not-json"),
+        ("__connect.errors.exception.message", b"oops at 1"),
+    ]
+    assert without_connect_headers(producer_headers([*own, *letter, *connect])) == own
+    assert connect_headers(own) == []
+
+
+def test_of_a_labels_headers_a_score_has_the_trace() -> None:
+    trace = [("traceparent", b"00-0a-0b-01"), ("tracestate", b"vendor=1")]
+    assert trace_headers([("own", b"1"), *trace, ("dtgol-kind", b"copy")]) == trace
 
 
 def test_copy_and_stub_are_no_control_records() -> None:

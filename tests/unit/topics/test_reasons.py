@@ -1,11 +1,14 @@
 """One list of reasons: whatever refuses a record, its reason is in it and documented."""
 
 import ast
+import re
 from typing import get_args
 
+from dtgol_core.config import Config
 from dtgol_core.types import RejectionReason
+from pipeline.settings.declaration import declared
 from topics.generate import FOLDER
-from topics.reasons import Reason
+from topics.reasons import Reason, page
 
 
 def test_every_reason_of_the_learner_is_a_reason_of_a_dead_letter() -> None:
@@ -27,6 +30,22 @@ def test_reasons_are_different_and_readable() -> None:
     assert len(set(texts)) == len(texts)
     assert all(text == text.lower() and " " not in text for text in texts)
     assert all(reason.name == reason.value.upper().replace("-", "_") for reason in Reason)
+
+
+def test_every_reason_says_what_it_means_and_what_to_do_on_the_page_of_the_docs() -> None:
+    for reason in Reason:
+        assert reason.meaning.endswith(".")
+        assert reason.remedy.endswith(".")
+    written = (FOLDER.parent / "docs" / "dead-letters.md").read_text()
+    assert written == page(), "run: python -m topics.reasons > docs/dead-letters.md"
+
+
+def test_every_setting_and_command_that_a_remedy_names_exists() -> None:
+    settings = {f"{section}.{item.name}" for section, item in declared()}
+    learner = Config().as_mapping()
+    for reason in Reason:
+        for section, key in re.findall(r"`([a-z]+)\.([a-z_]+)", reason.remedy):
+            assert f"{section}.{key}" in settings or key in learner[section], reason
 
 
 def test_the_core_gives_no_other_reason() -> None:

@@ -192,6 +192,38 @@ def test_a_pair_that_only_a_restore_has_seen_is_scored(label_read: int, sent: in
     assert len(setup.scores.sent) == sent
 
 
+OF_LABEL, OF_PREDICTION = (("traceparent", b"00-%d-1-01" % number) for number in (1, 2))
+TRACES = {LABELS: OF_LABEL, PREDICTIONS: OF_PREDICTION}
+
+
+def headers_of_scores(*records: tuple[str, bytes]) -> list[list[tuple[str, bytes | None]]]:
+    """Of what an evaluator makes of records, each with a trace and a header of its own."""
+    setup, state = Setup(), at(0)
+    scores = []
+    for topic, value in records:
+        headers = [TRACES[topic], ("tracestate", b"vendor=1"), ("own", b"1")]
+        offset = state.next_offsets[setup.evaluator._plain[topic]]
+        record = Record(topic, 0, offset, 5, b"k", value, headers)
+        scores += setup.evaluator._apply(state, record)
+    return [headers for _, _, headers in scores]
+
+
+def test_a_score_has_the_trace_of_the_record_that_completed_it() -> None:
+    prediction, label = (PREDICTIONS, _prediction(1)), (LABELS, _label("i1", 1))
+    state = ("tracestate", b"vendor=1")
+    assert headers_of_scores(prediction, label) == [[OF_LABEL, state]]
+    assert headers_of_scores(label, prediction) == [[OF_PREDICTION, state]]
+
+
+def test_a_score_with_a_default_label_has_no_trace() -> None:
+    """What completed it is the prediction of another instance, and its trace is not this one's."""
+    other = replace(
+        EXAMPLE, id="other", at=Identity("journal", 0, 2), step=2, defaulted=("i1",), default=0
+    )
+    of_other = (PREDICTIONS, write_prediction(other))
+    assert headers_of_scores((PREDICTIONS, _prediction(1)), of_other) == [[]]
+
+
 @dataclass(frozen=True)
 class Story:
     """What two topics hold: pairs one millisecond apart, a label some pairs after its prediction.

@@ -12,7 +12,7 @@ from faust.types import TP
 from pipeline.errors import FAILED, REFUSED
 from pipeline.kafka.cluster import Cluster
 from pipeline.runtime import process as process_module
-from pipeline.runtime.metrics import Gauge
+from pipeline.runtime.metrics import Sample
 from pipeline.runtime.process import Process, Role
 from pipeline.runtime.watchdog import Probe
 from tests.unit.pipeline.evaluation.test_partition import Setup
@@ -58,8 +58,8 @@ class Part:
     def status(self) -> dict[str, Any]:
         return {"calls": self.calls}
 
-    def gauges(self) -> list[Gauge]:
-        return [Gauge("dtgol_x", "x", self.number, (("stream", "s"),))]
+    def samples(self) -> list[Sample]:
+        return [Sample("dtgol_x", self.number, (("stream", "s"),))]
 
 
 class BareProcess(Process):
@@ -128,12 +128,12 @@ def test_why_it_is_not_ready_names_the_partition() -> None:
     assert process.unready()[0] == "the cluster does not answer for 60 s"
 
 
-def test_counts_and_gauges_carry_their_partition() -> None:
+def test_counts_and_samples_carry_their_partition() -> None:
     process = play(assignment(1))
     assert process._counts() == {1: {"records/copy": 1}}
     assert process.status()["partitions"]["1"] == {"calls": ["run"]}
-    (gauge,) = [gauge for gauge in process._gauges() if gauge.name == "dtgol_x"]
-    assert gauge.labels == (("partition", "1"), ("stream", "s"))
+    (sample,) = [sample for sample in process._samples() if sample.name == "dtgol_x"]
+    assert sample.labels == (("partition", "1"), ("stream", "s"))
 
 
 def test_the_watchdog_sees_the_process_and_every_part() -> None:

@@ -235,9 +235,9 @@ def test_the_age_of_records_is_measured_by_topic(setup: Setup) -> None:
         setup.now_ms += 10
     setup.put(FEATURES, timestamp_ms=int(setup.now_ms) - 20)
     shown = {
-        dict(gauge.labels)["topic"]: gauge.value
-        for gauge in setup.sequencer.gauges()
-        if gauge.name == "dtgol_sequencer_least_age_seconds"
+        dict(sample.labels)["topic"]: sample.value
+        for sample in setup.sequencer.samples()
+        if sample.name == "dtgol_sequencer_least_age_seconds"
     }
     assert shown["features"] == 0.02
     assert shown["labels"] == pytest.approx(3_600.1 - 10_000.0)
