@@ -26,7 +26,7 @@ def moving_classes(tally: Comparison, methods: Sequence[Method]) -> list[str]:
         part = moving.having(family=family, missing=missing, late=late)
         gaps = "" if missing == "none" else f", {float(missing):.0%} of the cells missing"
         lines += [f"### {family.capitalize()}, {late} delays{gaps}", ""]
-        for group in _with_the_same_runs(part, compared):
+        for group in with_the_same_runs(part, compared):
             lines += _by_delay(tally, part.common([method.name for method in group]), group)
     if not lines:
         return []
@@ -61,7 +61,7 @@ def family_tables(
     lines = []
     for stream in tally.having(family=family).streams:
         part = tally.having(family=family, stream=stream)
-        for group in _with_the_same_runs(part, methods):
+        for group in with_the_same_runs(part, methods):
             shown = part.common([method.name for method in group])
             columns = []
             for metric in metrics:
@@ -78,7 +78,7 @@ def family_tables(
     return [f"## {title}", "", *lines] if lines else []
 
 
-def _with_the_same_runs(tally: Comparison, methods: Sequence[Method]) -> list[list[Method]]:
+def with_the_same_runs(tally: Comparison, methods: Sequence[Method]) -> list[list[Method]]:
     """Methods in groups that have the same delays, masks and seeds; each begins with DT-GOL."""
     groups: dict[frozenset[object], list[Method]] = defaultdict(list)
     for method in methods:

@@ -10,6 +10,7 @@ from pipeline.offline.compare.families import (
     family_tables,
     moving_classes,
     us,
+    with_the_same_runs,
     without_one_expert,
     worst_prefixes,
 )
@@ -153,7 +154,7 @@ class BenchmarkPage:
             return []
         lines = [f"## {title}", ""]
         for metric, label in TITLES.items():
-            seeds = f"± deviation over {tally.seeds} seeds" if tally.seeds > 1 else "one seed"
+            seeds = f"± deviation over up to {tally.seeds} seeds" if tally.seeds > 1 else "one seed"
             lines += [f"{label}. Mean over delays and masks, {seeds}.", ""]
             lines += self._streams(tally, names, metric)
         return lines
@@ -202,52 +203,39 @@ class BenchmarkPage:
     def _conditions(self) -> list[str]:
         """Mean CER by mask and delay over the sets."""
         sets = self._fifteen.having(family="sets")
-        cells = sorted({(job.missing, job.delay) for job in sets.outcomes})
-        if not cells:
+        lines = []
+        for group in with_the_same_runs(sets, self._methods):
+            shared = sets.common([method.name for method in group])
+            cells = sorted({(job.missing, job.delay) for job in shared.outcomes})
+            parts = [shared.having(missing=missing, delay=delay) for missing, delay in cells]
+            rows = [
+                [method.marked, *(digits(part.mean(method.name, "cer"), 4) for part in parts)]
+                for method in group
+            ]
+            head = ["method", *(f"{missing}, L = {delay}" for missing, delay in cells)]
+            lines += [f"Seeds: {shared.seeds}.", "", *table(head, rows), ""]
+        if not lines:
             return []
-        rows = []
-        for method in self._methods:
-            row = [method.marked]
-            for cell in cells:
-                part = sets.having(missing=cell[0], delay=cell[1])
-                row.append(digits(part.mean(method.name, "cer"), 4))
-            rows.append(row)
-        head = ["method", *(f"{missing}, L = {delay}" for missing, delay in cells)]
-        how = "Mean CER over the sets. The seeds are those of each method."
-        return ["## By mask and delay", "", how, "", *table(head, rows), ""]
+        return ["## By mask and delay", "", "Mean CER over the sets.", "", *lines]
 
     def _blind_zone(self) -> list[str]:
-        streams = [s for s in self._fifteen.streams if self._zones(s, self._methods[0].name)]
-        if not streams:
+        drift = self._fifteen.having(family="drift")
+        lines = []
+        for group in with_the_same_runs(drift, self._methods):
+            shared = drift.common([method.name for method in group])
+            rows = [
+                [method.marked, *(_zone(shared, stream, method.name) for stream in shared.streams)]
+                for method in group
+            ]
+            head = ["method", *shared.streams]
+            lines += [f"Seeds: {shared.seeds}.", "", *table(head, rows), ""]
+        if not lines:
             return []
-        lines = [
-            "## Blind zone",
-            "",
+        how = (
             "Accuracy inside / largest drop / steps until back (mean over seeds; > where some seed "
-            "never came back and counts with the rest of the stream).",
-            "",
-        ]
-        rows = []
-        for method in self._methods:
-            cells = [self._zone(stream, method.name) for stream in streams]
-            rows.append([method.marked, *cells])
-        return [*lines, *table(["method", *streams], rows), ""]
-
-    def _zones(self, stream: str, method: str) -> list[tuple[float, float, int | None, int]]:
-        return [
-            (zone.accuracy, zone.drop, zone.recovery, job.source.rows - job.source.change)
-            for job, outcome in self._fifteen.runs(stream, method)
-            if (zone := outcome.blind) is not None
-        ]
-
-    def _zone(self, stream: str, method: str) -> str:
-        zones = self._zones(stream, method)
-        if not zones:
-            return "–"
-        accuracy, drop = np.mean([z[0] for z in zones]), np.mean([z[1] for z in zones])
-        back = np.mean([z[3] if z[2] is None else z[2] for z in zones])
-        never = ">" if any(z[2] is None for z in zones) else ""
-        return f"{accuracy:.3f} / {drop:.3f} / {never}{back:.0f}"
+            "never came back and counts with the rest of the stream)."
+        )
+        return ["## Blind zone", "", how, "", *lines]
 
     def _times(self) -> list[str]:
         rows = []
@@ -286,3 +274,17 @@ class BenchmarkPage:
 def _pair(tally: Comparison, rival: str, streams: Sequence[str] = (), metric: str = "cer") -> str:
     ours, theirs = (tally.mean(name, metric, streams) for name in ("dt-gol", rival))
     return f"{ours:.4f} against {theirs:.4f}"
+
+
+def _zone(tally: Comparison, stream: str, method: str) -> str:
+    zones = [
+        (zone.accuracy, zone.drop, zone.recovery, job.source.rows - job.source.change)
+        for job, outcome in tally.runs(stream, method)
+        if (zone := outcome.blind) is not None
+    ]
+    if not zones:
+        return "–"
+    accuracy, drop = np.mean([z[0] for z in zones]), np.mean([z[1] for z in zones])
+    back = np.mean([z[3] if z[2] is None else z[2] for z in zones])
+    never = ">" if any(z[2] is None for z in zones) else ""
+    return f"{accuracy:.3f} / {drop:.3f} / {never}{back:.0f}"
