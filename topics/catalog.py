@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from topics.deadletters import DeadLetter, Redriven
 from topics.features import Features
-from topics.journal import ConfigChange, Crash, Reset, Retry, Retype, Skip, Source, Version
+from topics.journal import ConfigChange, Crash, Padding, Reset, Retry, Retype, Skip, Source, Version
 from topics.labels import Erasure, Label
 from topics.predictions import Prediction
 from topics.reasons import DEFAULT_LIMITS
@@ -103,7 +103,18 @@ CATALOG = (
         "that of the source record; none for control records",
         writers=("sequencer", "learner", "operators"),
         readers=("learner", "operators"),
-        payloads=(Features, Label, ConfigChange, Reset, Retype, Crash, Skip, Retry, Version),
+        payloads=(
+            Features,
+            Label,
+            ConfigChange,
+            Reset,
+            Retype,
+            Crash,
+            Skip,
+            Retry,
+            Version,
+            Padding,
+        ),
         headers=Source,
     ),
     Topic(

@@ -20,7 +20,7 @@ from topics.catalog import CATALOG, Topic, desired_topics
 from topics.deadletters import DeadLetter, Redriven
 from topics.features import Features
 from topics.headers import header_name
-from topics.journal import ConfigChange, Crash, Reset, Retry, Retype, Skip, Source, Version
+from topics.journal import ConfigChange, Crash, Padding, Reset, Retry, Retype, Skip, Source, Version
 from topics.labels import Erasure, Label
 from topics.predictions import Prediction
 from topics.scores import Event, Score
@@ -42,6 +42,7 @@ PAYLOADS: dict[str, type] = {
     "journal-skip": Skip,
     "journal-retry": Retry,
     "journal-version": Version,
+    "journal-padding": Padding,
 }
 HEADERS: dict[str, type] = {
     "dead-letters-headers": DeadLetter,

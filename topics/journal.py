@@ -3,8 +3,9 @@
 Most records are copies of features and labels, bytes and the producer's own headers untouched, with
 the headers of a `Source` added; headers that came as ``dtgol-…`` are left out. A record over the
 size limit leaves a stub: no value, length and hash in the headers. Control records (`config`,
-`reset`, `retype`, `crash`, `skip`, `retry`, `version`) have no key, one header (`dtgol-kind`) and a
-JSON value. The journal stamps records on append, so the source's own timestamp travels in a header.
+`reset`, `retype`, `crash`, `skip`, `retry`, `version`, `padding`) have no key, one header
+(`dtgol-kind`) and a JSON value. The journal stamps records on append, so the source's own timestamp
+travels in a header.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,6 +34,7 @@ class RecordKind(StrEnum):
     SKIP = "skip"
     RETRY = "retry"
     VERSION = "version"
+    PADDING = "padding"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +195,18 @@ class Version:
     software: str = field(default="", metadata=wire("Release of the software."))
 
 
-Control: TypeAlias = ConfigChange | Reset | Retype | Crash | Skip | Retry | Version
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """Takes up an offset, and means nothing else.
+
+    Where the journal has lost its tail, offsets that were answered would be given out again, and
+    one ``at`` would stand for two answers. They are filled with these first.
+    """
+
+    left: int = field(metadata=wire("How many offsets are taken up from here on.", minimum=1))
+
+
+Control: TypeAlias = ConfigChange | Reset | Retype | Crash | Skip | Retry | Version | Padding
 _CONTROLS: Mapping[RecordKind, type[Control]] = {
     RecordKind.CONFIG: ConfigChange,
     RecordKind.RESET: Reset,
@@ -202,6 +215,7 @@ _CONTROLS: Mapping[RecordKind, type[Control]] = {
     RecordKind.SKIP: Skip,
     RecordKind.RETRY: Retry,
     RecordKind.VERSION: Version,
+    RecordKind.PADDING: Padding,
 }
 _KINDS = {control: kind for kind, control in _CONTROLS.items()}
 _KIND_HEADER = header_name("kind")

@@ -264,11 +264,14 @@ class PartitionWriter:
         if error is not None:
             self._outbox.failed(error, message)
             return
-        self.delivered += 1
-        self._outbox.delivered += 1
         offset = message.offset()
         if offset is not None and offset >= 0:
+            if offset <= self.last_offset:
+                self._outbox.tail_lost(self, offset)
+                return
             self.last_offset = offset
+        self.delivered += 1
+        self._outbox.delivered += 1
         if self.on_delivered is not None:
             self.on_delivered()
 
@@ -324,6 +327,15 @@ class Outbox:
     def failed(self, error: KafkaError, message: Message) -> None:
         """A record of a writer was not delivered."""
         self._producer.report(error, message)
+
+    def tail_lost(self, writer: PartitionWriter, offset: int) -> None:
+        """The offsets of a partition go back: what it had acknowledged is gone."""
+        self._fail(
+            DeliveryError(
+                f"{_place(writer.topic, writer.partition)} gave offset {offset} after "
+                f"{writer.last_offset}: it has lost its tail; start again to have it repaired"
+            )
+        )
 
     def poll(self) -> None:
         """Serve the reports that have come; raises `DeliveryError`, then and ever after.

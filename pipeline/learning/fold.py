@@ -56,6 +56,7 @@ from topics.journal import (
     NO_OFFSET,
     ConfigChange,
     Crash,
+    Padding,
     RecordKind,
     Reset,
     Retry,
@@ -383,8 +384,8 @@ class Fold:
             self.marked = Lineage(control.fold, control.since)
             self.refuse_newer(control.fold)
             return []
-        if isinstance(control, Crash | Skip | Retry):
-            # About single records, and read ahead of the fold (`pipeline.learning.poison`).
+        if isinstance(control, Crash | Skip | Retry | Padding):
+            # The first three are read ahead of the fold (`pipeline.learning.poison`).
             self.counts[f"records/{type(control).__name__.lower()}"] += 1
             return []
         detail = control.detail if isinstance(control, Rejection) else "dtgol-kind: no such record"

@@ -23,6 +23,7 @@ import orjson
 from pipeline.errors import FoldBugError, OvertakenError, RefusalError
 from pipeline.kafka.record import Record
 from pipeline.kafka.writer import Outbox, PartitionWriter
+from pipeline.learning.answered import TAIL_RECORDS, last_answered, lost_offsets
 from pipeline.learning.fold import Fold
 from pipeline.learning.fold_config import FoldConfig
 from pipeline.learning.metrics import LearnerMetrics
@@ -34,19 +35,14 @@ from pipeline.runtime.partition import Partition
 from pipeline.runtime.places import Places
 from pipeline.runtime.port import PartitionKafka
 from pipeline.runtime.watchdog import Ends, Probe
-from topics.codec import read_prediction
 from topics.deadletters import DeadLetter
 from topics.headers import Header, read_headers
 from topics.journal import NO_OFFSET, ConfigChange, Control, Reset, Version, write_control
-from topics.predictions import Prediction
 
 log = logging.getLogger(__name__)
 
 REPORT_S = 60.0
 """Between two lines about refused records: a producer that is wrong must not fill the log."""
-TAIL_RECORDS = 100_000
-"""How far back the newest answer is looked for: they are written in order, and what is sent again
-begins at most one checkpoint further back."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +117,8 @@ class PartitionLearner(Partition[Fold]):
         self._emit_from = 0
         self._answered = NO_OFFSET
         """Up to here records were answered by another version of the fold: never again."""
+        self.lost_offsets = 0
+        """How many offsets after the end of the journal were answered: it has lost its tail."""
         self._end_at_start = 0
         self._restored_for = 0
         self._refusals = RefusalLog(ref.partition)
@@ -157,6 +155,7 @@ class PartitionLearner(Partition[Fold]):
         low, high = self.kafka.watermarks(ref.journal)
         self.saved_position, self._end_at_start = fold.next_offset, high
         self._refuse_gap(fold, found is not None, low, high)
+        self.lost_offsets = lost_offsets(self.kafka, self._config.predictions, ref, high)
         self.poison.read(fold.next_offset, high)
         fold.skips = self.poison.skips
         self._take_over(fold)
@@ -182,12 +181,7 @@ class PartitionLearner(Partition[Fold]):
             return
         Fold.refuse_newer(marked.version)
         topic = self._config.predictions
-        low, high = self.kafka.watermarks(topic)
-        start = max(low, high - TAIL_RECORDS)
-        for record in self.kafka.read(topic, start, high) if start < high else ():
-            prediction = read_prediction(record.value)
-            if isinstance(prediction, Prediction) and prediction.at.journal == self.ref.journal_id:
-                self._answered = max(self._answered, prediction.at.offset)
+        self._answered = last_answered(self.kafka, topic, self.ref, TAIL_RECORDS)
         log.warning(
             "partition %d: folded by version %s so far, by %s from journal offset %d on",
             self.number,

@@ -38,7 +38,7 @@ from pipeline.sequencing.merge import FEATURES, LABELS, Merge, SourceRecord
 from pipeline.sequencing.stamps import LeastAge
 from topics.deadletters import DeadLetter, truncate
 from topics.headers import producer_headers, record_bytes, write_headers
-from topics.journal import NO_OFFSET, CopyHeaders, RecordKind, Source
+from topics.journal import NO_OFFSET, CopyHeaders, Padding, RecordKind, Source, write_control
 from topics.reasons import Reason
 
 log = logging.getLogger(__name__)
@@ -70,6 +70,10 @@ class LearnerView(Protocol):
     @property
     def next_offset(self) -> int:
         """The first journal offset that is not folded."""
+
+    @property
+    def lost_offsets(self) -> int:
+        """How many offsets after the end of the journal were answered before it lost its tail."""
 
     def marks(self, sources: Iterable[tuple[str, str]]) -> list[int | None]:
         """The last record of each source, by topic and id, that was applied; None if unknown."""
@@ -119,7 +123,7 @@ class PartitionSequencer:
         self._copy_headers = [CopyHeaders(*each, config.partition) for each in self._sources]
         self._prev = [NO_OFFSET, NO_OFFSET]
         self._fetched_since: list[float | None] = [None, None]
-        self._inflight: deque[tuple[int, int]] = deque()
+        self._inflight: deque[tuple[int, int] | None] = deque()
         self._durable: list[int | None] = [None, None]
         self._committed: list[int | None] = [None, None]
         self._wake = asyncio.Event()
@@ -159,6 +163,7 @@ class PartitionSequencer:
         for topic, mark, (committed, low) in zip(config.topics, marks, offsets, strict=True):
             where = f"{topic} partition {config.partition}"
             points.append(resume_point(where, mark, committed, low, config.accept_gap))
+        await self._pad(self._learner.lost_offsets)
         await self._repair(points)
         while True:
             await self._outbox.wait_for_space()
@@ -180,6 +185,14 @@ class PartitionSequencer:
             except (UnansweredError, RequestError) as error:
                 log.warning("partition %d: %s; trying again", self._config.partition, error)
                 await asyncio.sleep(self.retry_s)
+
+    async def _pad(self, count: int) -> None:
+        """Take up offsets of the journal that were used before it lost its tail."""
+        for left in range(count, 0, -1):
+            await self._outbox.wait_for_space()
+            self._inflight.append(None)
+            value, headers = write_control(Padding(left))
+            self._journal.send(None, value, headers)
 
     async def _repair(self, points: list[ResumePoint]) -> None:
         """Set where the chains begin, and copy again what the journal has lost, in batches."""
@@ -305,8 +318,10 @@ class PartitionSequencer:
     # --- commits ---------------------------------------------------------------------------------
 
     def _delivered(self) -> None:
-        side, offset = self._inflight.popleft()
-        self._durable[side] = offset
+        copied = self._inflight.popleft()
+        if copied is not None:
+            side, offset = copied
+            self._durable[side] = offset
 
     async def committable(self) -> dict[tuple[str, int], int]:
         """Source offsets whose records are durable in the journal and not committed yet."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import orjson
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not re-exported
@@ -288,6 +289,12 @@ def test_a_lost_tail_of_the_journal_is_copied_again(stage: Stage) -> None:
         assert "records 10 to 19: the journal has lost them" in worker.log_path.read_text()
         stage.await_answers(feed(stage, range(20, 25)), worker)
         worker.await_ready(1)
+
+        def labels() -> bool:
+            counts = worker.status()["partitions"]["0"]["counts"]
+            return bool(counts.get("labels/queued", 0) + counts.get("labels/early", 0) == 25)
+
+        wait_until(labels, "every label", 60, worker.alive)
     (fold,) = stage.verify()
     assert fold.counts["records/broken"] == 0
     assert fold.counts["features/answered"] == 25
@@ -306,6 +313,29 @@ def test_a_lost_tail_that_the_source_has_lost_too_is_a_refusal(stage: Stage) -> 
         stage.await_answers({str(number) for number in range(15, 20)}, worker)
         stage.await_answers(feed(stage, range(20, 25)), worker)
     stage.verify()
+
+
+def test_offsets_that_were_answered_before_a_tail_was_lost_are_not_used_again(
+    stage: Stage,
+) -> None:
+    """Issue 11, 23: the journal ends before what was answered, as after an unclean election."""
+    with stage.worker() as worker:
+        stage.await_answers(feed(stage, range(10)), worker)
+    answered = stage.predictions()
+    last = max(answered, key=lambda each: each["at"]["offset"])
+    last["at"]["offset"] += 30
+    stage.send("predictions", orjson.dumps(last), partition=0)
+    stage.flush()
+    with stage.worker() as worker:
+        stage.await_answers(feed(stage, range(10, 20)), worker)
+        assert "were answered: it has lost its tail" in worker.log_path.read_text()
+        worker.await_ready(1)
+    with stage.worker() as worker:  # once
+        stage.await_answers(feed(stage, range(20, 22)), worker)
+        assert "lost its tail" not in worker.log_path.read_text()
+    ids = {each["at"]["offset"]: each["id"] for each in stage.predictions()}
+    assert len(ids) == 23
+    assert min(at for at, id in ids.items() if int(id) >= 10) > last["at"]["offset"]
 
 
 def unready(worker: Process, sentence: str) -> bool:

@@ -69,6 +69,7 @@ READ: dict[str, Callable[[bytes], Any]] = {
     "journal-skip": lambda data: read_control(data, [("dtgol-kind", b"skip")]),
     "journal-retry": lambda data: read_control(data, [("dtgol-kind", b"retry")]),
     "journal-version": lambda data: read_control(data, [("dtgol-kind", b"version")]),
+    "journal-padding": lambda data: read_control(data, [("dtgol-kind", b"padding")]),
     "scores-event": lambda data: read(Event, orjson.loads(data)),
 }
 WRITE: dict[str, Callable[[Any], bytes]] = {
@@ -84,6 +85,7 @@ WRITE: dict[str, Callable[[Any], bytes]] = {
     "journal-skip": lambda control: write_control(control)[0],
     "journal-retry": lambda control: write_control(control)[0],
     "journal-version": lambda control: write_control(control)[0],
+    "journal-padding": lambda control: write_control(control)[0],
     "scores-event": write_event,
 }
 shares = st.floats(0, 1)

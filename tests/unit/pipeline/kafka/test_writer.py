@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError
@@ -86,6 +87,21 @@ def test_a_failed_report_ends_everything() -> None:
                 call()
 
     asyncio.run(play())
+
+
+def test_a_partition_whose_offsets_go_back_has_lost_its_tail() -> None:
+    """Issue 11, 23: whoever goes on writing answers other records under offsets used before."""
+    outbox = Outbox(NOWHERE)
+    journal = outbox.partition("journal", 0)
+    for offset in (7, 8):
+        journal._sizes.append(1)
+        journal.report(None, SimpleNamespace(offset=lambda offset=offset: offset))  # type: ignore[arg-type]
+    outbox.check()
+    journal._sizes.append(1)
+    journal.report(None, SimpleNamespace(offset=lambda: 8))  # type: ignore[arg-type]
+    with pytest.raises(DeliveryError, match=r"journal\[0\] gave offset 8 after 8: it has lost"):
+        outbox.check()
+    assert journal.delivered == 2, "the sender must not commit by it"
 
 
 def test_a_record_that_librdkafka_refuses_is_a_failure_too(cluster: Broker) -> None:

@@ -30,6 +30,7 @@ from topics.headers import write_headers
 from topics.journal import (
     ConfigChange,
     FeatureKind,
+    Padding,
     RecordKind,
     Reset,
     Retype,
@@ -671,6 +672,14 @@ def test_an_idle_stream_is_forgotten_by_the_brokers_clock_and_with_an_event() ->
     assert (told["stream"], told["at"]["offset"]) == ("idle", 2)
     assert "streams.idle_ms" in told["detail"]
     assert list(fold.streams) == ["busy"]
+
+
+def test_padding_takes_up_an_offset_and_nothing_else() -> None:
+    journal, fold = Journal(), Fold(REF)
+    assert fold.apply(journal.control(Padding(1))) == []
+    assert (fold.next_offset, fold.counts["records/padding"]) == (1, 1)
+    (answer,) = predictions(fold.apply(journal.features("a", {"v": 1})))
+    assert answer["at"]["offset"] == 1
 
 
 def test_a_version_record_of_a_newer_fold_is_refused() -> None:

@@ -377,6 +377,46 @@ def test_a_version_is_marked_once() -> None:
     assert len(setup.appended.sent) == 1
 
 
+# --- a lost tail of the journal (issue 11, 23) ----------------------------------------------------
+
+
+def test_offsets_that_were_answered_and_lost_are_not_used_again() -> None:
+    """The journal lost its tail: new records were answered under the `at` of old ones."""
+    setup = Setup(records=6)
+    setup.put(*range(6))
+    setup.run_to(6)
+    answers = [record[1] for record in setup.predictions.sent]
+    again = answers[:2]  # a worker that began again at its snapshot, and died
+    after = Setup(records=4)
+    after.kafka.topics["predictions"] = [
+        Record("predictions", 0, offset, 0, b"k", value, [])
+        for offset, value in enumerate([*answers, *again, b"not ours"])
+    ]
+    assert after.learner.lost_offsets == 0
+    after.put(*range(4))
+    after.run(after.learner.ready.is_set)
+    assert after.learner.lost_offsets == 2
+    whole = Setup(records=6)
+    whole.kafka.topics["predictions"] = after.kafka.topics["predictions"]
+    whole.put(*range(6))
+    whole.run(whole.learner.ready.is_set)
+    assert whole.learner.lost_offsets == 0
+
+
+def test_a_journal_that_has_lost_more_than_can_be_skipped_is_refused() -> None:
+    setup = Setup(records=2)
+    setup.put(0, 1)
+    setup.run_to(2)
+    value = orjson.loads(setup.predictions.sent[0][1] or b"")
+    value["at"]["offset"] = 5_000_000
+    after = Setup(records=2)
+    after.kafka.topics["predictions"] = [
+        Record("predictions", 0, 0, 0, b"k", orjson.dumps(value), [])
+    ]
+    with pytest.raises(RefusalError, match="ends at 2 and records up to 5000000 were answered"):
+        after.run(after.learner.ready.is_set)
+
+
 def test_late_labels_are_logged_with_their_setting(caplog: pytest.LogCaptureFixture) -> None:
     config = FoldConfig(learner=Config.read({"delay": {"expire_steps": 1}}))
     setup = Setup(records=0, fold=config)

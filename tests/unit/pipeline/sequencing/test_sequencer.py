@@ -23,7 +23,7 @@ from pipeline.sequencing.stamps import AGE_RECORDS, REPORT_MS, SEEN_MIN, LeastAg
 from tests.support.fake_kafka import FakeKafka, FakeOutbox, FakeWriter
 from topics.deadletters import DeadLetter
 from topics.headers import Header, read_headers
-from topics.journal import RecordKind, Source
+from topics.journal import Padding, RecordKind, Source, read_control
 
 TOPICS = ("features", "labels")
 CONFIG = SequencerConfig(0, TOPICS, ("f", "l"), 1_000, 30_000, 10, 10)
@@ -36,7 +36,7 @@ class Setup:
         self.now_ms = 1_000_000.0
         self.kafka = FakeKafka()
         self.learner: Any = SimpleNamespace(
-            ready=asyncio.Event(), next_offset=0, marks=lambda _: [-1, -1]
+            ready=asyncio.Event(), next_offset=0, lost_offsets=0, marks=lambda _: [-1, -1]
         )
         self.journal, self.dead_letters, self.outbox = FakeWriter(), FakeWriter(), FakeOutbox()
         writers: tuple[Any, Any, Any] = self.outbox, self.journal, self.dead_letters
@@ -189,6 +189,26 @@ def test_what_the_journal_has_lost_is_copied_again_first(setup: Setup) -> None:
 
     asyncio.run(run())
     assert [(source.prev, source.offset) for source in setup.sources()] == [(1, 2), (2, 3), (3, 4)]
+
+
+def test_offsets_that_were_used_before_are_taken_up_first(setup: Setup) -> None:
+    """Issue 11, 23: after a lost tail of the journal an `at` stood for two answers."""
+    setup.learner.lost_offsets = 3
+    setup.learner.ready.set()
+    setup.put(FEATURES)
+
+    async def run() -> None:
+        task = asyncio.create_task(setup.sequencer.run())
+        async with asyncio.timeout(10):
+            while len(setup.journal.sent) < 4:
+                await asyncio.sleep(0)
+        task.cancel()
+
+    asyncio.run(run())
+    padding = [read_control(value, headers) for _, value, headers in setup.journal.sent[:3]]
+    assert padding == [Padding(3), Padding(2), Padding(1)]
+    setup.journal.report()
+    assert asyncio.run(setup.sequencer.committable()) == {("features", 0): 1}
 
 
 def probes(setup: Setup, ends: dict[tuple[str, int], int]) -> Iterable[Probe]:
