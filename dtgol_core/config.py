@@ -160,7 +160,8 @@ class CombinationConfig:
 class DelayConfig:
     """``[delay]``. ``steps`` is the L of ``release = "step"``. ``expire_steps = None`` and
     ``expire_ms = None`` are never: an instance waits until its stream has ``pending_max`` or
-    ``pending_bytes_max`` of them. ``expired`` is the label that is learnt of an instance that
+    ``pending_bytes_max`` of them. Labels before their features wait as long: whoever keeps their
+    bytes bounds them. ``expired`` is the label that is learnt of an instance that
     expires; ``settled_ms = None``: ids are remembered until there are ``settled_max``."""
 
     release: Release = "arrival"
@@ -170,8 +171,8 @@ class DelayConfig:
     pending_max: int = 1_000_000
     pending_bytes_max: int = 64 * 2**20
     expired: Expired = "drop"
-    early_max: int = 1_000
-    early_steps: int = 10_000
+    early_max: int = 1_000_000
+    early_steps: int = 1_000_000
     settled_max: int = 1_000_000
     settled_ms: int | None = 366 * DAY_MS
     corrected: Corrected = "last"

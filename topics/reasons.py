@@ -177,7 +177,7 @@ class Reason(StrEnum):
     )
     LABEL_ORPHAN = (
         "label-orphan",
-        "A label whose features did not come within `early_steps`, or of a stream without any.",
+        "A label whose features did not come while there was room to hold it, or in `early_steps`.",
         "Check that features and label have the same key, id and stream, and one partitioner: "
         "`dtgol doctor`. Features that came after all: redrive.",
     )

@@ -141,6 +141,7 @@ class FaustApp:
             workdir=os.getcwd(),
             loglevel=log_level,
         )
+        worker.spinner = None  # it writes escape codes, to a log file too
         # Modules and compiled kernels live as long as the process: a full collection that looks
         # through all of them holds the event loop for some 70 ms.
         gc.collect()

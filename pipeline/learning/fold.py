@@ -34,6 +34,7 @@ from dtgol_core.types import LabelOutcome, LabelReceipt
 from dtgol_core.types import Rejection as LearnerRejection
 from pipeline.errors import RefusalError
 from pipeline.kafka.record import Record
+from pipeline.learning.early import UNOPENED, EarlyLabel, UnopenedLabels
 from pipeline.learning.fold_config import FOLD_VERSION, FoldConfig, Lineage
 from pipeline.learning.outputs import (
     Output,
@@ -45,7 +46,7 @@ from pipeline.learning.outputs import (
     orphan_dead_letter,
 )
 from pipeline.learning.source_marks import SourceMarks
-from pipeline.learning.stream import EarlyLabel, StreamState
+from pipeline.learning.stream import StreamState
 from pipeline.learning.streams import Streams
 from pipeline.snapshots.repository import StateSnapshot
 from topics.codec import read_erasure, read_features, read_label
@@ -69,6 +70,8 @@ from topics.labels import Erasure, Label
 from topics.reasons import Reason, Rejection
 
 STATE_VERSION = 2
+SKEW_MAX_MS = 1_000
+"""A label may be stamped so long before its features: clocks differ by that much anyway."""
 OUTPUT_BYTES_MAX = 1_000_000
 """A larger prediction would not be delivered: the producer and the topics take a mebibyte."""
 
@@ -88,6 +91,9 @@ class Fold:
         the journal. Streams are idle by the second: event times may be of last year.
     labels_offset
         The offset of the last label on its topic.
+    label_skew_ms
+        How long before its features the newest such label was stamped: its producer's clock is
+        slow. 0 if there was none.
     lineage, marked
         Which software has folded this state, and the newest `version` record.
     """
@@ -109,6 +115,7 @@ class Fold:
         self.marks = SourceMarks()
         self.counts: Counter[str] = Counter()
         self.streams = Streams()
+        self.label_skew_ms = 0
         self._set_config(config or FoldConfig())
 
     def apply(self, record: Record) -> list[Output]:
@@ -138,7 +145,8 @@ class Fold:
     @property
     def oldest_early_ms(self) -> int | None:
         """When the label that is held longest for its features was appended; None for none."""
-        firsts = (next(iter(stream.early.values()), None) for stream in self.streams.values())
+        firsts = [next(iter(stream.early.values()), None) for stream in self.streams.values()]
+        firsts.append(self.streams.unopened.oldest)
         return min((label.time_ms for label in firsts if label is not None), default=None)
 
     def _apply_source(self, record: Record, source: Source) -> list[Output]:
@@ -183,6 +191,7 @@ class Fold:
         if erasure.stream in self.streams:
             stream = self.streams.change(erasure.stream, offset + 1)
             stream.release_early(stream.learner.erase(signed_hash(erasure.erase)))
+        self._change_unopened().erase(erasure.stream, signed_hash(erasure.erase))
         return []
 
     def _observe(self, context: SourceContext, features: Features) -> list[Output]:
@@ -190,22 +199,25 @@ class Fold:
         full = self.streams.state_bytes >= self.config.state_bytes_max
         if full and features.stream not in self.streams:
             return [self._reject("features", context, *self._state_full("stream"))]
+        known = features.stream in self.streams
         stream = self._open_stream(features.stream, context.record.offset)
         if stream is None:
             return [self._reject("features", context, *self._too_many_streams())]
+        held = [] if known else self._take_unopened(features.stream, stream)
         if full and stream.learner.needs_columns(features.x):
             return [self._reject("features", context, *self._state_full("x: a feature or level"))]
         forecast = stream.learner.observe(features.id, features.x, event_ms, self.config.why)
         if isinstance(forecast, LearnerRejection):
             outputs = [self._reject("features", context, Reason(forecast.reason), forecast.detail)]
-            return outputs + self._evict()
+            return outputs + held + self._evict()
         self.streams.measure(stream)
         if forecast.repeat:
             self.counts["features/repeat"] += 1
         else:
             self.counts["features/answered"] += 1
             self.counts["cells/kind-conflict"] += forecast.conflicts
-            stream.release_early([features.id])
+            for label in stream.release_early([features.id]):
+                self._measure_skew(features.ts - label.ts)
         self.counts["labels/learnt"] += len(forecast.learnt)
         self.counts["labels/defaulted"] += len(forecast.defaulted)
         self.counts["instances/expired"] += len(forecast.expired)
@@ -215,30 +227,65 @@ class Fold:
             detail = f"prediction: over {OUTPUT_BYTES_MAX} bytes with the record's own headers"
             outputs = [self._reject("predictions", context, Reason.TOO_LARGE, detail)]
         outputs += self._orphans(stream.release_early(forecast.orphans))
-        return outputs + self._evict()
+        return outputs + held + self._evict()
+
+    def _measure_skew(self, before_ms: int) -> None:
+        """Note how long before its features a label was stamped, if that is more than chance."""
+        if before_ms > SKEW_MAX_MS:
+            self.counts["labels/stamped-before"] += 1
+            self.label_skew_ms = before_ms
 
     def _learn(self, context: SourceContext, label: Label) -> list[Output]:
         record = context.record
         event_ms = self._advance_clock(record, label.ts, label.unknown)
+        assert record.key is not None
+        assert record.value is not None
+        original = tuple(producer_headers(record.headers))
+        at = context.source.offset, record.key, record.value, original
+        early = EarlyLabel(*at, record.timestamp_ms, label.ts)
         if label.stream not in self.streams:
-            detail = "stream: no features of it have come"
-            return [self._reject("labels", context, Reason.LABEL_ORPHAN, detail)]
+            self._change_unopened().add(label.stream, early)
+            return self._shed_early() + self._evict()
         stream = self._open_stream(label.stream, record.offset)
         assert stream is not None
+        receipt, orphans = self._add_label(stream, label, event_ms, early)
+        return self._dismiss(context, receipt) + orphans + self._evict()
+
+    def _add_label(
+        self, stream: StreamState, label: Label, event_ms: int, early: EarlyLabel
+    ) -> tuple[LabelReceipt, list[Output]]:
+        """Hand a label to its learner; its bytes are kept if it is early. With what goes for it."""
         receipt = stream.learner.learn(label.id, label.y, event_ms)
         outcome = receipt.outcome
         self.counts[f"labels/{outcome}"] += 1
         held = label.id in stream.early
+        outputs: list[Output] = []
         if outcome is LabelOutcome.EARLY or (outcome is LabelOutcome.CORRECTED_REPLACED and held):
-            assert record.key is not None
-            assert record.value is not None
-            original = tuple(producer_headers(record.headers))
-            at = context.source.offset, record.key, record.value, original
-            stream.keep_early(label.id, EarlyLabel(*at, record.timestamp_ms))
-        outputs = self._dismiss(context, receipt)
-        outputs += self._orphans(stream.release_early(receipt.orphans))
-        outputs += self._orphans(stream.shed_early(self.config.early_bytes_max))
-        return outputs + self._evict()
+            stream.keep_early(label.id, early)
+            outputs = self._orphans(stream.release_early(receipt.orphans)) + self._shed_early()
+        return receipt, outputs
+
+    def _take_unopened(self, name: str, stream: StreamState) -> list[Output]:
+        """The labels that waited for the first features of a stream come to its learner."""
+        outputs: list[Output] = []
+        if not self.streams.unopened:
+            return outputs
+        for early in self._change_unopened().take(name):
+            label = read_label(early.value, early.key, early.ts, self.config.limits)
+            if isinstance(label, Rejection):  # by limits that came after it
+                outputs += self._orphans([early])
+            else:
+                event_ms = min(label.ts, self.clock_ms)
+                outputs += self._add_label(stream, label, event_ms, early)[1]
+        return outputs
+
+    def _change_unopened(self) -> UnopenedLabels:
+        """The labels of streams without features, for a change by the record in hand."""
+        return self.streams.change_unopened(self.next_offset)
+
+    def _shed_early(self) -> list[Output]:
+        """Give up the oldest early labels of who holds most, until all fit."""
+        return self._orphans(self.streams.shed_early(self.config.early_bytes_max, self.next_offset))
 
     def _dismiss(self, context: SourceContext, receipt: LabelReceipt) -> list[Output]:
         """The dead letter of a label that cannot be learnt, if it is one."""
@@ -371,7 +418,8 @@ class Fold:
     def _reset(self, reset: Reset) -> list[Output]:
         names = [name for name in self.streams if reset.stream in (None, name)]
         self.counts["streams/reset"] += len(names)
-        return [output for name in names for output in self._close_stream(name)]
+        closed = [output for name in names for output in self._close_stream(name)]
+        return closed + self._orphans(self._change_unopened().take(reset.stream))
 
     def _retype(self, record: Record, retype: Retype) -> list[Output]:
         """Change the kind of one feature; a stream that is not here has none to change."""
@@ -403,10 +451,12 @@ class Fold:
             "clock_ms": self.clock_ms,
             "append_ms": self.append_ms,
             "labels_offset": self.labels_offset,
+            "label_skew_ms": self.label_skew_ms,
+            "unopened": self.streams.versions.get(UNOPENED),
             **self.marks.state(),
             "counts": dict(sorted((name, n) for name, n in self.counts.items() if n)),
             "rules": self.config.as_mapping(),
-            "streams": [list(each) for each in self.streams.versions.items()],
+            "streams": [[name, stream.next_offset] for name, stream in self.streams.items()],
         }
         versions = self.streams.versions
         return StateSnapshot(self.next_offset, state, versions, changed, self.append_ms)
@@ -445,7 +495,11 @@ class Fold:
                 fold.marked = Lineage(*map(require_int, state["marked"]))
             fold.marks = SourceMarks.restore(state)
             fold.counts = Counter({name: require_int(n) for name, n in state["counts"].items()})
-            fold.streams = Streams.restore(state["streams"], streams, folded_by)
+            fold.label_skew_ms = require_int(state.get("label_skew_ms", 0))
+            listed = dict(state["streams"])
+            if state.get("unopened") is not None:
+                listed[UNOPENED] = state["unopened"]
+            fold.streams = Streams.restore(listed, streams, folded_by)
         except CORRUPTION_ERRORS as error:
             if isinstance(error, SnapshotError):
                 raise

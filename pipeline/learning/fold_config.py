@@ -17,7 +17,7 @@ from dtgol_core.state import CORRUPTION_ERRORS
 from pipeline.settings import Settings
 from topics.reasons import DEFAULT_LIMITS, Limits
 
-FOLD_VERSION = 2
+FOLD_VERSION = 3
 """Raised when the same journal would give other bits; part of every model name."""
 RECORD_BYTES_MAX = 900_000
 """Of the configuration as a journal record: Kafka takes a mebibyte by default."""
@@ -42,7 +42,8 @@ class FoldConfig:
 
     `streams` are the described streams with their whole configuration; any other stream is
     learnt with `learner`, unless `closed`. `why` is how many reasons a prediction carries.
-    Labels do not open streams: a learner is opened by features, within `state_bytes_max`.
+    Labels do not open streams: a learner is opened by features, within `state_bytes_max`. Those
+    that come before take `early_bytes_max` at most, of all streams together.
     """
 
     learner: Config = field(default_factory=Config)
@@ -52,7 +53,7 @@ class FoldConfig:
     ts_ahead_max_ms: int = 300_000
     stream_idle_ms: int | None = None
     why: int = 0
-    early_bytes_max: int = 16_777_216
+    early_bytes_max: int = 33_554_432
     state_bytes_max: int = 134_217_728
     limits: Limits = DEFAULT_LIMITS
 

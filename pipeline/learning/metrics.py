@@ -53,7 +53,7 @@ class LearnerMetrics:
         yield Sample("dtgol_fold_state_bytes", fold.streams.state_bytes)
         yield Sample("dtgol_fold_state_bytes_max", config.state_bytes_max)
         yield Sample("dtgol_delay_pending_instances", sum(each.pending for each in learners))
-        early = sum(each.delay.early_labels for each in learners)
+        early = sum(each.delay.early_labels for each in learners) + len(streams.unopened)
         yield Sample("dtgol_delay_early_labels", early)
         oldest = fold.oldest_early_ms
         age_s = 0.0 if oldest is None else max(0.0, self._now() - oldest / 1000)
@@ -61,11 +61,10 @@ class LearnerMetrics:
         pending = [
             each.delay.pending_bytes / each.config.delay.pending_bytes_max for each in learners
         ]
-        early_bytes = max((stream.early_bytes for stream in streams.values()), default=0)
         used = {
             "limits.state_bytes_max": fold.streams.state_bytes / max(1, config.state_bytes_max),
             "limits.streams_max": len(learners) / config.streams_max,
-            "limits.early_bytes_max": early_bytes / max(1, config.early_bytes_max),
+            "limits.early_bytes_max": streams.early_bytes / max(1, config.early_bytes_max),
             "delay.pending_bytes_max": max(pending, default=0.0),
         }
         for bound, share in used.items():

@@ -10,7 +10,8 @@ from typing import Literal, NamedTuple
 
 from dtgol_core.types import Forecast
 from pipeline.kafka.record import Record
-from pipeline.learning.stream import EarlyLabel, StreamState
+from pipeline.learning.early import EarlyLabel
+from pipeline.learning.stream import StreamState
 from topics.codec import write_event, write_prediction
 from topics.deadletters import DETAIL_CHARS_MAX, DeadLetter
 from topics.features import Features

@@ -126,6 +126,7 @@ class PartitionLearner(Partition[Fold]):
         self._refusals = RefusalLog(ref.partition)
         self.metrics = LearnerMetrics(config.metrics_streams_max)
         self._late_reported = 0, -REPORT_S
+        self._skew_reported = 0, -REPORT_S
 
     @property
     def next_offset(self) -> int:
@@ -167,6 +168,7 @@ class PartitionLearner(Partition[Fold]):
             end = min(end, self.poison.parked_at)
         self._read(fold, end, [])
         self._late_reported = sum(_late(fold).values()), -REPORT_S
+        self._skew_reported = fold.counts["labels/stamped-before"], -REPORT_S
         return fold
 
     def _take_over(self, fold: Fold) -> None:
@@ -285,6 +287,7 @@ class PartitionLearner(Partition[Fold]):
         if worked:
             self.stage.seconds += time.monotonic() - start
             self._report_late(state)
+            self._report_skew(state)
         return worked
 
     def _report_late(self, fold: Fold) -> None:
@@ -297,6 +300,18 @@ class PartitionLearner(Partition[Fold]):
             by = ", ".join(f"{setting} {count}" for setting, count in sorted(late.items()))
             text = "partition %d: %d more labels came too late to be learnt; so far by setting: %s"
             log.warning(text, self.number, count - before, by)
+
+    def _report_skew(self, fold: Fold) -> None:
+        """Log, at most once a minute, that labels are stamped before their features."""
+        count, now = fold.counts["labels/stamped-before"], time.monotonic()
+        before, at = self._skew_reported
+        if count > before and now - at >= REPORT_S:
+            self._skew_reported = count, now
+            text = (
+                "partition %d: %d more labels are stamped before their features, the last by %.0f "
+                "s: the clock of who sends labels is slow; see Clocks in docs/guide-operations.md"
+            )
+            log.warning(text, self.number, count - before, fold.label_skew_ms / 1000)
 
     async def _wait_parked(self, fold: Fold, offset: int) -> None:
         """Wait before a record on which the fold fails, until an operator has decided about it."""
@@ -404,6 +419,7 @@ class PartitionLearner(Partition[Fold]):
                     for name, each in combinations.items()
                 },
                 "state_bytes": fold.streams.state_bytes,
+                "label_skew_ms": fold.label_skew_ms,
                 "counts": dict(fold.counts),
             }
         return about

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from threading import Lock
 
 from dtgol_core.state import Snapshot, SnapshotError
+from pipeline.learning.early import UNOPENED, EarlyLabel, UnopenedLabels
 from pipeline.learning.fold_config import Lineage
 from pipeline.learning.stream import StreamState
 
@@ -18,7 +19,7 @@ class Cut(Mapping[str, Snapshot]):
     another thread; the lock is held for the copy of one stream.
     """
 
-    def __init__(self, streams: dict[str, StreamState]) -> None:
+    def __init__(self, streams: dict[str, StreamState | UnopenedLabels]) -> None:
         self._streams = streams
         self._copies: dict[str, Snapshot] = {}
         self._names = tuple(streams)
@@ -51,6 +52,8 @@ class Streams(Mapping[str, StreamState]):
 
     Attributes
     ----------
+    unopened
+        Labels of streams of which no features have come; in snapshots under a name of its own.
     state_bytes
         Memory of all learners, as last measured.
     """
@@ -58,6 +61,7 @@ class Streams(Mapping[str, StreamState]):
     def __init__(self) -> None:
         self._streams: OrderedDict[str, StreamState] = OrderedDict()
         self._cut = Cut({})
+        self.unopened = UnopenedLabels()
         self.state_bytes = 0
 
     def __getitem__(self, name: str) -> StreamState:
@@ -88,6 +92,32 @@ class Streams(Mapping[str, StreamState]):
         self._streams.move_to_end(name)
         return stream
 
+    def change_unopened(self, next_offset: int) -> UnopenedLabels:
+        """The labels of streams without features, for a change by the record before that offset."""
+        self._cut.keep(UNOPENED)
+        self.unopened.next_offset = next_offset
+        return self.unopened
+
+    @property
+    def early_bytes(self) -> int:
+        """Memory of all labels that wait for their features."""
+        early = sum(stream.early_bytes for stream in self._streams.values())
+        return early + self.unopened.early_bytes
+
+    def shed_early(self, bytes_max: int, next_offset: int) -> list[EarlyLabel]:
+        """Remove the oldest early labels, each of who holds most, until all fit; those removed."""
+        shed: list[EarlyLabel] = []
+        excess = self.early_bytes - bytes_max
+        while excess > 0:
+            sizes = {name: stream.early_bytes for name, stream in self._streams.items()}
+            name = max(sizes, key=sizes.__getitem__, default=UNOPENED)
+            if sizes.get(name, 0) <= self.unopened.early_bytes:
+                shed.append(self.change_unopened(next_offset).drop_oldest_early())
+            else:
+                shed.append(self.change(name, next_offset).drop_oldest_early())
+            excess -= shed[-1].size
+        return shed
+
     def measure(self, stream: StreamState) -> None:
         """Count what the learner of a stream has grown by."""
         self.state_bytes += stream.measure()
@@ -109,37 +139,43 @@ class Streams(Mapping[str, StreamState]):
         return names
 
     @property
+    def _parts(self) -> dict[str, StreamState | UnopenedLabels]:
+        """What a snapshot is made of, by name."""
+        unopened = {UNOPENED: self.unopened} if self.unopened else {}
+        return {**self._streams, **unopened}
+
+    @property
     def versions(self) -> dict[str, int]:
-        """One past the last record that changed each stream."""
-        return {name: stream.next_offset for name, stream in self._streams.items()}
+        """One past the last record that changed each part of a snapshot."""
+        return {name: part.next_offset for name, part in self._parts.items()}
 
     def copies(self) -> dict[str, Snapshot]:
-        """All streams, copied now."""
-        return {name: stream.snapshot() for name, stream in self._streams.items()}
+        """All parts, copied now."""
+        return {name: part.snapshot() for name, part in self._parts.items()}
 
     def cut(self, stored: Mapping[str, int]) -> Cut:
-        """The streams as they are now, without those `stored` with the same `next_offset`.
+        """The parts as they are now, without those `stored` with the same `next_offset`.
 
-        A stream is copied when it is asked for, once, from any thread, or before it changes; so a
+        A part is copied when it is asked for, once, from any thread, or before it changes; so a
         snapshot does not take the memory of a second state. Only the newest cut may be used.
         """
-        changed = {
-            name: stream
-            for name, stream in self._streams.items()
-            if stored.get(name) != stream.next_offset
-        }
-        self._cut = Cut(changed)
+        parts = self._parts.items()
+        self._cut = Cut({name: p for name, p in parts if stored.get(name) != p.next_offset})
         return self._cut
 
     @staticmethod
     def restore(
-        listed: Iterable[tuple[str, int]], snapshots: Mapping[str, Snapshot], lineage: Lineage
+        listed: Mapping[str, int], snapshots: Mapping[str, Snapshot], lineage: Lineage
     ) -> Streams:
-        """The streams that a snapshot `listed` with their offsets."""
+        """The streams, and the labels without one, that a snapshot `listed` with their offsets."""
         streams = Streams()
-        for name, next_offset in listed:
-            stream = StreamState.restore(snapshots[name], lineage)
-            if stream.next_offset != next_offset:
+        for name, next_offset in listed.items():
+            part: StreamState | UnopenedLabels
+            if name == UNOPENED:
+                part = streams.unopened = UnopenedLabels.restore(snapshots[name])
+            else:
+                part = StreamState.restore(snapshots[name], lineage)
+                streams.add(name, part)
+            if part.next_offset != next_offset:
                 raise SnapshotError(f"the snapshot of stream {name} is of another offset")
-            streams.add(name, stream)
         return streams

@@ -17,6 +17,7 @@ from dtgol_core.config import FeatureConfig
 from dtgol_core.experts import Expert
 from dtgol_core.learner import Learner
 from dtgol_core.state import SnapshotError
+from pipeline.learning.early import UNOPENED
 from pipeline.learning.fold import Fold
 from pipeline.learning.outputs import PartitionRef
 from pipeline.learning.stream import StreamState
@@ -48,7 +49,7 @@ def list_snapshots(store: Store, partition: int) -> list[SnapshotEntry]:
             next_offset=found.next_offset,
             written_ms=store.written_ms(partition, found.name),
             size=found.size,
-            streams=len(found.blobs),
+            streams=len(found.blobs.keys() - {UNOPENED}),
             damage=found.damage,
             fingerprint=found.environment,
         )

@@ -46,7 +46,7 @@ class StateCounter(NamedTuple):
 
 
 _RECORDS = ("duplicate", "broken", "gone", "erase", "skipped", "refused", "unknown-fields")
-_LABELS = ("learnt", "defaulted", "refused")
+_LABELS = ("learnt", "defaulted", "refused", "stamped-before")
 COUNTERS = (
     StateCounter(
         "fold",
@@ -71,7 +71,7 @@ COUNTERS = (
         "outcome",
         (*LabelOutcome, *_LABELS),
         "Labels by what became of them on arrival; `learnt` and `defaulted` count when they are "
-        "learnt, which is later.",
+        "learnt, which is later; `stamped-before` those with a clock long before their features'.",
     ),
     StateCounter(
         "fold",

@@ -9,13 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from pipeline.errors import AbandonedError, FoldBugError, OvertakenError
+from pipeline.errors import (
+    AbandonedError,
+    FoldBugError,
+    OvertakenError,
+    RequestError,
+    UnansweredError,
+)
 from pipeline.faust_ext.consumer import FetchedBatch
 from pipeline.faust_ext.flow import Delivery
 from pipeline.kafka.writer import Outbox
@@ -23,6 +30,8 @@ from pipeline.runtime.checkpoint import Checkpoint, Checkpointer
 from pipeline.runtime.metrics import Sample, StageTime, lag_sample
 from pipeline.runtime.port import PartitionKafka, lag_of
 from pipeline.runtime.watchdog import Ends, Probe
+
+log = logging.getLogger(__name__)
 
 BURST_S = 0.02
 """How long one partition may hold the event loop before other tasks get their turn."""
@@ -65,6 +74,8 @@ class Partition(ABC, Generic[State]):
     """Records of one topic that are received and not processed; then the topic is paused."""
     queue_bytes_max = 1 << 24
     """Memory of these records; then the topic is paused too."""
+    retry_s = 2.0
+    """Between two tries to restore while the cluster does not answer."""
 
     def __init__(
         self,
@@ -140,6 +151,13 @@ class Partition(ABC, Generic[State]):
                 return
             except OvertakenError:
                 await self._begin_again()
+            except (UnansweredError, RequestError) as error:
+                # A broker that is away or stands still, as a rule. The watchdog ends the process if
+                # it stays so: the restore counts as one that does not move.
+                log.warning("partition %d: %s; trying again", self.number, error)
+                await self._begin_again()
+                self.restoring = True
+                await asyncio.sleep(self.retry_s)
             except FoldBugError as bug:
                 await self._begin_again()  # the state may be half changed
                 await self.crashed(bug)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
+from pipeline.errors import RequestError, UnansweredError
 from pipeline.faust_ext.consumer import FetchedBatch
 from pipeline.kafka.record import Record
 from pipeline.kafka.writer import Outbox, PartitionWriter
@@ -34,6 +35,7 @@ from pipeline.sequencing.journal_repair import (
     source_offsets,
 )
 from pipeline.sequencing.merge import FEATURES, LABELS, Merge, SourceRecord
+from pipeline.sequencing.stamps import LeastAge
 from topics.deadletters import DeadLetter, truncate
 from topics.headers import producer_headers, record_bytes, write_headers
 from topics.journal import NO_OFFSET, CopyHeaders, RecordKind, Source
@@ -50,8 +52,6 @@ HOLD_MS = 200.0
 KEY_BYTES_MAX = 65_536
 """Of an oversized record: a longer key, or more headers, are left out of the dead letter."""
 VALUE_BYTES_MAX = 600_000
-AGE_RECORDS = 500
-"""After so many a record no longer counts for the least age."""
 AHEAD = 200
 
 
@@ -91,33 +91,10 @@ class SequencerConfig:
     accept_gap: bool = False
 
 
-class LeastAge:
-    """The least age of the last records when they came: what a slow clock adds to each of them.
-
-    Of the last `AGE_RECORDS` to twice as many; negative if a producer's clock is ahead.
-    """
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._now: float | None = None
-        self._before: float | None = None
-
-    def add(self, age_ms: float) -> None:
-        """One more record."""
-        if self._count == AGE_RECORDS:
-            self._count, self._before, self._now = 0, self._now, None
-        self._count += 1
-        self._now = age_ms if self._now is None else min(self._now, age_ms)
-
-    @property
-    def least_ms(self) -> float | None:
-        """The least age; None before the first record."""
-        known = [age for age in (self._now, self._before) if age is not None]
-        return min(known, default=None)
-
-
 class PartitionSequencer:
     """Copies one partition of both sources to its journal, and knows what may be committed."""
+
+    retry_s = 2.0
 
     def __init__(
         self,
@@ -164,6 +141,8 @@ class PartitionSequencer:
         for delivery in deliveries:
             self._ages[side].add(received_ms - delivery.record.timestamp_ms)
             self._merge.put(SourceRecord(side, delivery.record, received_ms))
+        if not self._flows[side].has_backlog(self._flows[side].received):
+            self._ages[side].report(f"{topic} partition {self._config.partition}", received_ms)
         size, config = self._merge.size(side), self._config
         full = size >= config.buffer_records or self._merge.occupied(side) >= config.buffer_bytes
         if full or (size >= AHEAD and not self._merge.size(1 - side) and self._lags(1 - side)):
@@ -174,10 +153,7 @@ class PartitionSequencer:
     async def run(self) -> None:
         """Copy until cancelled; not before the learner is ready, nor while it is far behind."""
         config = self._config
-        offsets, _ = await asyncio.gather(
-            asyncio.to_thread(source_offsets, self._kafka, config.topics),
-            self._learner.ready.wait(),
-        )
+        offsets, _ = await asyncio.gather(self._source_offsets(), self._learner.ready.wait())
         points = []
         marks = self._learner.marks(self._sources)
         for topic, mark, (committed, low) in zip(config.topics, marks, offsets, strict=True):
@@ -195,6 +171,15 @@ class PartitionSequencer:
             else:
                 await asyncio.sleep(0)
             self._outbox.poll()
+
+    async def _source_offsets(self) -> list[tuple[int, int]]:
+        """Ask until the cluster answers; the watchdog ends the process if it never does."""
+        while True:
+            try:
+                return await asyncio.to_thread(source_offsets, self._kafka, self._config.topics)
+            except (UnansweredError, RequestError) as error:
+                log.warning("partition %d: %s; trying again", self._config.partition, error)
+                await asyncio.sleep(self.retry_s)
 
     async def _repair(self, points: list[ResumePoint]) -> None:
         """Set where the chains begin, and copy again what the journal has lost, in batches."""

@@ -214,8 +214,9 @@ class LimitSettings:
         2**40,
     )
     early_bytes_max: int = _is(
-        16_777_216,
-        "Bytes of the labels of one stream that wait for their features; then the oldest go.",
+        33_554_432,
+        "Memory of the labels of one partition that wait for their features, about 600 bytes each; "
+        "then the oldest go, of the stream that has most.",
         1_024,
         2**31,
     )

@@ -84,6 +84,9 @@ def test_a_killed_worker_comes_back_to_the_same_bytes(broker: Broker, tmp_path: 
         assert asked
         assert asked <= live
         assert worker.child.poll() is None
+    written = [path.read_bytes() for path in sorted(stage.folder.glob("*.log"))]
+    assert len(written) == 3
+    assert not any(b"\x1b" in text or b"\b" in text for text in written)  # seen: Faust's spinner
     folds = stage.verify()  # every prediction has the bytes that the journal gives, none is missing
     assert sum(fold.counts["features/answered"] for fold in folds) == RECORDS
     assert sum(fold.counts["labels/queued"] for fold in folds) == RECORDS - DELAY

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipeline.errors import AbandonedError
+from pipeline.errors import AbandonedError, UnansweredError
 from pipeline.faust_ext.consumer import FetchedBatch
 from pipeline.faust_ext.flow import Delivery
 from pipeline.kafka.reader import Watermarks
@@ -64,11 +64,16 @@ class FakeKafka:
     flows: dict[str, FakeFlow] = field(default_factory=dict)
     reads: list[tuple[str, int, int | None]] = field(default_factory=list)
     stopped: bool = False
+    unanswered: int = 0
+    """How many of the next questions get no answer, as from a broker that stands still."""
 
     def flow(self, topic: str) -> FakeFlow:
         return self.flows.setdefault(topic, FakeFlow())
 
     def watermarks(self, topic: str) -> Watermarks:
+        if self.unanswered:
+            self.unanswered -= 1
+            raise UnansweredError("the cluster did not answer")
         records = self.topics.get(topic, [])
         high = records[-1].offset + 1 if records else 0
         return Watermarks(self.low.get(topic, 0), max(high, self.low.get(topic, 0)))

@@ -14,39 +14,44 @@ from pipeline.offline.compare.tally import MEASURES, Comparison
 
 
 def moving_classes(tally: Comparison, methods: Sequence[Method]) -> list[str]:
-    """CER from step L + 1 on: means over the streams by delay, and each stream at the longest."""
+    """CER from step L + 1 on: means over the streams by delay, and each stream at the longest.
+
+    Methods with fewer runs have tables of their own, with DT-GOL.
+    """
     lines = []
     moving = tally.where(lambda job: job.source.moving)
     settings = {(job.family, job.missing, job.late) for job in moving.outcomes}
+    compared = [method for method in methods if method.group != "ablation"]
     for family, missing, late in sorted(settings):
         part = moving.having(family=family, missing=missing, late=late)
-        delays = sorted({job.delay for job in part.outcomes})
-        by_delay = [part.having(delay=delay) for delay in delays]
-        ran = [method for method in methods if method.name in part.methods]
-        columns = [[each.mean(m.name, "late_cer") for m in ran] for each in by_delay]
-        columns += [
-            [by_delay[-1].on(stream, m.name, "late_cer").mean for m in ran]
-            for stream in part.streams
-        ]
-        shown = [in_bold(column, [*map(digits, column)], "late_cer") for column in columns]
-        rows = [
-            [method.marked, *(column[i] for column in shown), us(tally, method)]
-            for i, method in enumerate(ran)
-        ]
         gaps = "" if missing == "none" else f", {float(missing):.0%} of the cells missing"
-        head = ["method", *(f"L = {delay}" for delay in delays), *part.streams, "µs per record"]
-        lines += [
-            f"### {family.capitalize()}, {late} delays{gaps}",
-            "",
-            f"Means over the streams at each delay, then each stream at L = {delays[-1]}.",
-            "",
-            *table(head, rows),
-            "",
-        ]
+        lines += [f"### {family.capitalize()}, {late} delays{gaps}", ""]
+        for group in _with_the_same_runs(part, compared):
+            lines += _by_delay(tally, part.common([method.name for method in group]), group)
     if not lines:
         return []
-    how = "CER from step L + 1 on; – was not run. Methods have the seeds that are listed above."
-    return ["## Classes that move", "", how, "", *lines]
+    return ["## Classes that move", "", "CER from step L + 1 on.", "", *lines]
+
+
+def _by_delay(tally: Comparison, shared: Comparison, methods: Sequence[Method]) -> list[str]:
+    delays = sorted({job.delay for job in shared.outcomes})
+    by_delay = [shared.having(delay=delay) for delay in delays]
+    columns = [[each.mean(m.name, "late_cer") for m in methods] for each in by_delay]
+    columns += [
+        [by_delay[-1].on(stream, m.name, "late_cer").mean for m in methods]
+        for stream in shared.streams
+    ]
+    shown = [in_bold(column, [*map(digits, column)], "late_cer") for column in columns]
+    rows = [
+        [method.marked, *(column[i] for column in shown), us(tally, method)]
+        for i, method in enumerate(methods)
+    ]
+    head = ["method", *(f"L = {delay}" for delay in delays), *shared.streams, "µs per record"]
+    how = (
+        f"Means over the streams at each delay, then each stream at L = {delays[-1]}; "
+        f"seeds: {shared.seeds}."
+    )
+    return [how, "", *table(head, rows), ""]
 
 
 def family_tables(

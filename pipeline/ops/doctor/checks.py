@@ -9,7 +9,7 @@ from pipeline.kafka.clients import ClientSettings, MonitoredAdmin
 from pipeline.kafka.reader import Reader, Tail, read_range
 from pipeline.kafka.record import Record
 from pipeline.kafka.topic_admin import find, inspect
-from pipeline.ops.doctor import clocks, horizon, keys, letters, members, readiness, state
+from pipeline.ops.doctor import clocks, horizon, keys, letters, members, readiness, state, writable
 from pipeline.ops.doctor.findings import Finding, fine, note, problem
 from pipeline.ops.lag import Lag, group_lag
 from pipeline.ops.parked import JournalPartition
@@ -62,6 +62,8 @@ def run_checks(target: ClusterTarget, samples: int, probe: bool) -> Iterator[Fin
         )
     elif there:
         yield fine("partitions", f"{max(there.values())} partitions, the same wherever they must")
+    ours = {full: topic for full, topic in metadata.topics.items() if full in names}
+    yield from writable.check_writable(ours, _in_sync_min(target, list(ours)))
     if "features" in there and not missing:
         yield from _topic_settings(target, there["features"])
     yield from members.check_members(target.client, list(target.groups))
@@ -81,6 +83,15 @@ def run_checks(target: ClusterTarget, samples: int, probe: bool) -> Iterator[Fin
             else:
                 slack = 2 * target.snapshot_records * max(1, counts[lag.topic])
                 yield from _lag(lag, slack + BEHIND_MAX, "since its last snapshot")
+
+
+def _in_sync_min(target: ClusterTarget, names: list[str]) -> dict[str, int]:
+    """`min.insync.replicas` of the topics; none where settings cannot be read."""
+    try:
+        found = find(MonitoredAdmin(target.client), names)
+    except ClusterError:
+        return {}
+    return {name: int(each.config.get("min.insync.replicas") or 1) for name, each in found.items()}
 
 
 def _topic_settings(target: ClusterTarget, partitions: int) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ A snapshot is some minutes old, which is near enough for all that is judged here
 is shown but the names of features and streams.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -15,6 +16,8 @@ from topics.labels import Label
 HELD_MAX_MS = 3_600_000
 """A label may be some minutes ahead of its features; after an hour they went elsewhere."""
 CONFLICTS_MAX = 0.05
+LATE_MAX = 0.01
+"""Of all labels; fewer may be a producer that was away."""
 FULL_MAX = 0.9
 AGE_FACTOR = 10
 """Snapshots that are so many times overdue are not late, they fail."""
@@ -38,6 +41,8 @@ def check_state(
         return
     yield from _ages(states, every_ms, every_records, now_ms)
     yield _held(states, now_ms)
+    yield _late(states)
+    yield _skew(states)
     yield from _conflicts(states)
     yield from _fullness(states)
 
@@ -63,6 +68,9 @@ def _held(states: list[PartitionState], now_ms: int) -> Finding:
     check = "held labels"
     held, oldest_ms = 0, now_ms
     for fold, _, _ in states:
+        held += len(fold.streams.unopened)
+        waits = fold.streams.unopened.oldest
+        oldest_ms = oldest_ms if waits is None else min(oldest_ms, waits.ts)
         for stream in fold.streams.values():
             held += len(stream.early)
             for early in stream.early.values():
@@ -74,6 +82,39 @@ def _held(states: list[PartitionState], now_ms: int) -> Finding:
     if now_ms - oldest_ms > HELD_MAX_MS:
         return problem(check, text, "send each label under the key, stream and id of its features")
     return note(check, text) if held else fine(check, "none")
+
+
+def _late(states: list[PartitionState]) -> Finding:
+    """Labels whose instance had expired, and the settings by which they had."""
+    check, prefix = "late labels", "labels/late/"
+    late: Counter[str] = Counter()
+    learnt = 0
+    for fold, _, _ in states:
+        learnt += fold.counts["labels/learnt"]
+        for name, count in fold.counts.items():
+            if name.startswith(prefix):
+                late[name.removeprefix(prefix)] += count
+    if not late:
+        return fine(check, "none")
+    listed = ", ".join(f"{setting} {count}" for setting, count in late.most_common())
+    text = f"{late.total()} labels came too late and {learnt} were learnt; by setting: {listed}"
+    if late.total() <= LATE_MAX * (learnt + late.total()):
+        return note(check, text)
+    return problem(check, text, f"raise {late.most_common(1)[0][0]}, or send labels sooner")
+
+
+def _skew(states: list[PartitionState]) -> Finding:
+    """Labels that are stamped before their features: a clock that is slow."""
+    check = "clocks of labels"
+    count = sum(fold.counts["labels/stamped-before"] for fold, _, _ in states)
+    learnt = sum(fold.counts["labels/learnt"] for fold, _, _ in states)
+    if not count:
+        return fine(check, "no label is stamped before its features")
+    by_s = max(fold.label_skew_ms for fold, _, _ in states) / 1000
+    text = f"{count} labels were stamped before their features, the newest by {by_s:.0f} s"
+    if count <= LATE_MAX * learnt:
+        return note(check, text)
+    return problem(check, text, "set the clocks of who sends labels by NTP")
 
 
 def _conflicts(states: list[PartitionState]) -> Iterator[Finding]:
@@ -96,7 +137,11 @@ def _fullness(states: list[PartitionState]) -> Iterator[Finding]:
     fullest: dict[str, tuple[float, str]] = {}
     for fold, _, _ in states:
         where = f"partition {fold.ref.partition}"
-        shares = [("streams", len(fold.streams), fold.config.streams_max, where)]
+        shares = [
+            ("streams", len(fold.streams), fold.config.streams_max, where),
+            ("bytes of learners", fold.streams.state_bytes, fold.config.state_bytes_max, where),
+            ("bytes of early labels", fold.streams.early_bytes, fold.config.early_bytes_max, where),
+        ]
         for name, stream in fold.streams.items():
             learner, place = stream.learner, f"{where}, stream {name}"
             config = learner.config
@@ -104,7 +149,6 @@ def _fullness(states: list[PartitionState]) -> Iterator[Finding]:
                 ("columns", learner.columns.width, config.copula.max_columns, place),
                 ("instances without a label", learner.pending, config.delay.pending_max, place),
                 ("early labels", learner.delay.early_labels, config.delay.early_max, place),
-                ("bytes of early labels", stream.early_bytes, fold.config.early_bytes_max, place),
             ]
         for what, used, most, place in shares:
             share = used / max(1, most)

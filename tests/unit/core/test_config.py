@@ -247,6 +247,8 @@ def test_defaults_are_what_the_benchmark_chose() -> None:
             "expire_steps": None,
             "pending_max": 1_000_000,
             "pending_bytes_max": 2**26,
+            "early_max": 1_000_000,
+            "early_steps": 1_000_000,
             "settled_max": 1_000_000,
             "settled_ms": 366 * 86_400_000,
             "corrected": "last",

@@ -125,6 +125,24 @@ def test_a_state_that_others_have_overtaken_is_restored_again(setup: Setup) -> N
     assert (PREDICTIONS, 100, 120) in setup.kafka.reads
 
 
+def test_a_broker_that_stands_still_in_a_restore_is_asked_again(setup: Setup) -> None:
+    """Issue 11, 22: an evaluator that met a frozen broker ended."""
+    setup.kafka.unanswered = 3
+    setup.evaluator.retry_s = 0.0
+    setup.put(PREDICTIONS, 100)
+    setup.put(PREDICTIONS, 120, after_seek=True)
+    setup.run(lambda: setup.offset == 121)
+    assert setup.kafka.unanswered == 0
+
+
+def test_a_restore_that_gets_no_answer_counts_as_one_that_does_not_move(setup: Setup) -> None:
+    setup.kafka.unanswered = 1_000_000
+    setup.evaluator.retry_s = 0.0
+    setup.run(lambda: setup.kafka.unanswered < 999_990)
+    probes = {probe.what: probe.has_work for probe in setup.evaluator.probes({})}
+    assert probes["partition 0: the restore does not move"]
+
+
 def test_what_an_overtaken_state_had_taken_in_is_read_by_the_next_one(setup: Setup) -> None:
     """Seen in a trial: labels in front of the gap were gone with the state that had them."""
     setup.fill(LABELS, 2)

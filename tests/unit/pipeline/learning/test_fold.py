@@ -13,9 +13,9 @@ from dtgol_core.config import Config
 from dtgol_core.ids import hash_text
 from dtgol_core.state import encode
 from pipeline.errors import RefusalError
+from pipeline.learning.early import EarlyLabel
 from pipeline.learning.fold import Fold
 from pipeline.learning.fold_config import FOLD_VERSION, FoldConfig, Lineage
-from pipeline.learning.stream import EarlyLabel
 from tests.support.journal import (
     REF,
     START_MS,
@@ -473,13 +473,73 @@ def test_at_its_memory_a_partition_refuses_new_streams_and_new_features() -> Non
     assert fold.streams.state_bytes == 0
 
 
-def test_labels_open_no_streams() -> None:
+def test_labels_open_no_streams_and_wait_for_the_first_features() -> None:
     journal = Journal()
     journal.label("a", 1, stream="s")
+    journal.label("b", 0, stream="s")
+    journal.label("a", 0, stream="s")
     fold, outputs = fold_all(journal.records)
-    ((letter, _),) = letters(outputs)
-    assert (letter.reason, letter.detail) == ("label-orphan", "stream: no features of it have come")
     assert not fold.streams
+    assert len(fold.streams.unopened) == 3
+    taken = fold.snapshot()
+    assert restore_fold(taken.state, taken.changed).digest() == fold.digest()
+    _, more = fold_all([journal.features("a", {"v": 1}, stream="s")], fold)
+    _, last = fold_all([journal.features("c", {"v": 1}, stream="s")], fold)
+    assert not letters(outputs + more + last)
+    assert not fold.streams.unopened
+    assert fold.streams.unopened.early_bytes == 0
+    assert predictions(last)[0]["labels_learnt"] == 1
+    assert list(fold.streams["s"].early) == ["b"]
+    assert fold.counts["labels/early"] == 2
+    assert fold.counts["labels/corrected-replaced"] == 1
+
+
+def test_labels_without_a_stream_are_bounded_with_all_early_ones_and_the_largest_holder_sheds() -> (
+    None
+):
+    journal = Journal()
+    journal.features("first", {"v": 1}, stream="good")
+    journal.label("early", 1, stream="good")
+    for number in range(5):
+        journal.label(f"i{number}", 1, stream=f"s{number}")
+    label = journal.records[1]
+    size = EarlyLabel(0, label.key or b"", label.value or b"", (), 0).size
+    fold, outputs = fold_all(journal.records, Fold(REF, fold_config(early_bytes_max=4 * size)))
+    assert [letter.offset for letter, _ in letters(outputs)] == [1, 2]
+    assert fold.counts["refusals/label-orphan"] == 2
+    assert list(fold.streams["good"].early) == ["early"]
+    assert fold.streams.unopened.early_bytes + fold.streams["good"].early_bytes <= 4 * size
+
+
+def test_a_reset_and_an_erasure_reach_labels_without_a_stream() -> None:
+    journal = Journal()
+    for id in "abc":
+        journal.label(id, 1, stream="s")
+    fold, _ = fold_all(journal.records)
+    fold.apply(journal.copy("labels", write_erasure(Erasure(hash_text("b"), "s"))))
+    assert len(fold.streams.unopened) == 2
+    outputs = fold.apply(journal.control(Reset("s")))
+    assert [letter.offset for letter, _ in letters(outputs)] == [0, 2]
+    assert not fold.streams.unopened
+
+
+def test_a_backlog_of_labels_whose_clock_is_an_hour_slow_is_learnt_and_the_skew_is_known() -> None:
+    """Issue 11, 16: 14,000 of 15,000 labels became orphans."""
+    count, hour_ms = 15_000, 3_600_000
+    journal = Journal()
+    for number in range(count):
+        journal.label(number, number % 2, ts=START_MS + number - hour_ms)
+    for number in range(count):
+        journal.features(number, {"v": number % 7}, ts=START_MS + number)
+    fold = Fold(REF, fold_config({"experts": ["naive"]}))
+    for record in journal.records:
+        outputs = fold.apply(record)
+        assert not letters(outputs)
+    assert fold.counts["labels/learnt"] == count - 1
+    assert fold.counts["labels/stamped-before"] == count
+    assert fold.label_skew_ms == hour_ms
+    taken = fold.snapshot()
+    assert restore_fold(taken.state, taken.changed).label_skew_ms == hour_ms
 
 
 def test_a_cut_is_the_state_of_its_moment_whatever_comes_after() -> None:

@@ -14,13 +14,12 @@ from pipeline.kafka.record import Record
 from pipeline.runtime.watchdog import Probe
 from pipeline.sequencing.merge import FEATURES, LABELS
 from pipeline.sequencing.sequencer import (
-    AGE_RECORDS,
     HOLD_MS,
     Clock,
-    LeastAge,
     PartitionSequencer,
     SequencerConfig,
 )
+from pipeline.sequencing.stamps import AGE_RECORDS, REPORT_MS, SEEN_MIN, LeastAge
 from tests.support.fake_kafka import FakeKafka, FakeOutbox, FakeWriter
 from topics.deadletters import DeadLetter
 from topics.headers import Header, read_headers
@@ -245,6 +244,22 @@ def test_the_age_of_records_is_measured_by_topic(setup: Setup) -> None:
     assert setup.sequencer.status()["least_age_ms"]["features"] == 20
 
 
+def test_a_slow_clock_is_logged_once_and_not_in_a_backlog(
+    setup: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Issue 11, 16: nothing said that labels were stamped an hour too early."""
+    setup.now_ms = 10_000_000.0
+    for _ in range(2 * SEEN_MIN):
+        setup.put(LABELS, timestamp_ms=int(setup.now_ms) - 3_600_000)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 1
+    assert said[0].startswith("labels partition 0: every record of late is stamped 3600 s or more")
+    setup.now_ms += REPORT_MS
+    setup.kafka.flow("labels").end = 10_000
+    setup.put(LABELS, timestamp_ms=int(setup.now_ms) - 3_600_000)
+    assert len(caplog.records) == 1
+
+
 def test_an_old_least_age_is_forgotten() -> None:
     ages = LeastAge()
     assert ages.least_ms is None
@@ -252,3 +267,22 @@ def test_an_old_least_age_is_forgotten() -> None:
     for _ in range(2 * AGE_RECORDS):
         ages.add(100.0)
     assert ages.least_ms == 100.0
+
+
+def test_a_broker_that_stands_still_at_the_start_is_asked_again(setup: Setup) -> None:
+    setup.kafka.unanswered = 3
+    setup.sequencer.retry_s = 0.0
+    setup.learner.ready.set()
+    setup.put(FEATURES)
+
+    async def work() -> None:
+        task = asyncio.create_task(setup.sequencer.run())
+        async with asyncio.timeout(20):
+            while not setup.journal.sent:
+                if task.done():
+                    task.result()
+                await asyncio.sleep(0)
+        task.cancel()
+
+    asyncio.run(work())
+    assert setup.kafka.unanswered == 0

@@ -23,6 +23,12 @@ def cells(lines: list[str], first: str) -> list[str]:
     return [cell.strip() for cell in row.strip("|").split("|")]
 
 
+def tables(lines: list[str]) -> list[list[str]]:
+    """The rows of each table."""
+    blocks = "\n".join(lines).split("\n\n")
+    return [block.split("\n") for block in blocks if block.startswith("| method |")]
+
+
 def test_moving_classes_have_a_column_by_delay_and_by_stream_at_the_longest() -> None:
     runs = {}
     for stream, ours in (("4CR", 0.1), ("UG", 0.3)):
@@ -32,9 +38,12 @@ def test_moving_classes_have_a_column_by_delay_and_by_stream_at_the_longest() ->
     runs[job("4CR", "fobos", 0, 50, "moving files")] = outcome(0.25)
     lines = moving_classes(Comparison(runs), choose(["dt-gol", "naive", "fobos", "lach"]))
     assert "### Moving files, fixed delays" in lines
-    assert cells(lines, "method")[1:-1] == ["L = 50", "L = 2000", "4CR", "UG"]
-    assert cells(lines, "DT-GOL")[1:] == ["**0.200**", "**0.300**", "**0.200**", "**0.400**", "100"]
-    assert cells(lines, "FOBOS")[1:-1] == ["0.250", "–", "–", "–"]
+    full, fewer = tables(lines)
+    assert cells(full, "method")[1:-1] == ["L = 50", "L = 2000", "4CR", "UG"]
+    assert cells(full, "DT-GOL")[1:] == ["**0.200**", "**0.300**", "**0.200**", "**0.400**", "100"]
+    assert cells(fewer, "method")[1:-1] == ["L = 50", "4CR"]
+    assert cells(fewer, "DT-GOL")[1:-1] == ["**0.100**", "**0.100**"]
+    assert cells(fewer, "FOBOS")[1:-1] == ["0.250", "0.250"]
     assert not [line for line in lines if "LACH" in line]
     assert moving_classes(Comparison({job("sea", "naive"): outcome(0.1)}), choose(["naive"])) == []
 

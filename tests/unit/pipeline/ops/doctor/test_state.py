@@ -1,5 +1,6 @@
 """What the newest snapshots show (issue 11, point 20)."""
 
+from dtgol_core.config import Config
 from pipeline.learning.fold import Fold
 from pipeline.learning.fold_config import FoldConfig
 from pipeline.ops.doctor.findings import Finding, Status
@@ -66,3 +67,35 @@ def test_a_bound_that_is_nearly_reached_is_a_problem() -> None:
     found = judged(fold)["bounds"]
     assert found.status is Status.PROBLEM
     assert found.text == "2 of 2 streams (partition 0)"
+
+
+def test_memory_near_its_bound_is_a_problem() -> None:
+    journal, fold = Journal(), Fold(REF, FoldConfig(state_bytes_max=2**20))
+    fold.apply(journal.features("a", {f"f{n}": 1.5 for n in range(200)}))
+    found = judged(fold)["bounds"]
+    assert found.status is Status.PROBLEM
+    assert found.text == f"{fold.streams.state_bytes} of {2**20} bytes of learners (partition 0)"
+
+
+def test_late_labels_are_judged_with_their_setting() -> None:
+    """Issue 11, 6 and 20: labels came too late for ever, and the doctor was content."""
+    config = FoldConfig(learner=Config.read({"delay": {"expire_steps": 1}}))
+    journal, fold = Journal(), Fold(REF, config)
+    for number in range(5):
+        fold.apply(journal.features(f"{number}", {"v": 1}))
+    fold.apply(journal.label("0", 1))
+    found = judged(fold)["late labels"]
+    assert found.status is Status.PROBLEM
+    assert found.text.endswith("by setting: delay.expire_steps 1")
+    assert found.advice.startswith("raise delay.expire_steps")
+
+
+def test_labels_that_are_stamped_before_their_features_are_a_slow_clock() -> None:
+    journal, fold = Journal(), Fold(REF)
+    fold.apply(journal.label("a", 1, ts=START_MS - HOUR_MS))
+    held = judged(fold, now_ms=START_MS + 2 * HOUR_MS)["held labels"]
+    assert held.text == "1 labels wait for their features, the oldest for 10800 s"
+    fold.apply(journal.features("a", {"v": 1}, ts=START_MS))
+    found = judged(fold)["clocks of labels"]
+    assert found.status is Status.PROBLEM
+    assert found.text == "1 labels were stamped before their features, the newest by 3600 s"
