@@ -28,12 +28,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is for the long run, and what needs helm where there is none.
+    """Leave out what is for the long run, and what needs helm or definitions that are not there.
 
-    Not a skip: helm is no Python package, and where it cannot be built .ci/run says so.
+    Not a skip: these are no Python packages, and where .ci/run cannot bring them it says so.
     """
     absent = [] if config.getoption("--long") else ["long"]
-    absent += [] if shutil.which("helm") else ["helm"]
+    absent += [] if shutil.which("helm") else ["helm", "crds"]
+    absent += [] if os.environ.get("DTGOL_CRDS") else ["crds"]
     if absent:
         left_out = [item for item in items if any(map(item.get_closest_marker, absent))]
         config.hook.pytest_deselected(items=left_out)

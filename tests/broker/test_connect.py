@@ -6,6 +6,7 @@ Connect's own file sink in place of a JDBC sink, which is not on Maven Central.
 
 import json
 import sqlite3
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from pipeline.sandbox.brokers.jars import LOGGING, find_java, kafka_jars, kafka_
 from pipeline.sandbox.brokers.process import SupervisedProcess, free_ports
 from tests.support.stage import Stage
 from tests.support.waiting import wait_until
+from tests.unit.test_guide_clients import block
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ROOT / "deploy" / "connect"
@@ -31,6 +33,22 @@ EVENT = ("dtgol-event", b"stream-evicted")
 def recipe(topic: str) -> dict[str, Any]:
     read: dict[str, Any] = json.loads((RECIPES / f"{topic}.json").read_text())
     return read
+
+
+def test_the_java_of_the_client_guide_tells_copies_apart(tmp_path: Path) -> None:
+    """docs/guide-clients.md, "One answer, several copies", in a class around it."""
+    checks = [("a", 0, 5), ("a", 0, 5), ("a", 0, 7), ("a", 0, 6), ("a", 1, 5), ("b", 0, 0)]
+    calls = "".join(f'System.out.println(isCopy("{j}", {p}, {o}));' for j, p, o in checks)
+    program = tmp_path / "Copies.java"
+    program.write_text(
+        "import java.util.*;\npublic class Copies {\n"
+        f"{block('java')}\npublic static void main(String[] args) {{ {calls} }}\n}}\n"
+    )
+    done = subprocess.run(
+        [find_java(), str(program)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["false", "true", "false", "true", "false", "false"]
 
 
 def test_connect_is_the_version_of_the_broker() -> None:

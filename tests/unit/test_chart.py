@@ -5,6 +5,7 @@ installation in a cluster above all, is listed in docs/deploy.md.
 """
 
 import json
+import os
 import re
 import subprocess
 from functools import cache
@@ -23,7 +24,7 @@ CHART = Path(__file__).parents[2] / "deploy" / "helm" / "dtgol"
 TEMPLATES = sorted((CHART / "templates").iterdir())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
-CUSTOM = ("ServiceMonitor", "PrometheusRule", "ScaledObject")  # no schemas of these at hand
+CUSTOM = ("ServiceMonitor", "PrometheusRule", "ScaledObject")  # defined by operators
 KUBERNETES = ("1.25", "1.37")
 MIB = 2**20
 
@@ -147,6 +148,42 @@ def test_what_is_rendered_follows_kubernetes_schemas(values: dict[str, Any], ver
     }
 
 
+def definition(kind: str) -> dict[str, Any]:
+    """The schema of a custom object, unknown fields refused, from a folder in DTGOL_CRDS."""
+    folders = map(Path, os.environ["DTGOL_CRDS"].split(":"))
+    (path,) = (path for folder in folders for path in folder.glob(f"*_{kind.lower()}s.yaml"))
+    (version,) = yaml.safe_load(path.read_text())["spec"]["versions"]
+    found: dict[str, Any] = strict(version["schema"]["openAPIV3Schema"])
+    found["properties"]["metadata"] = {"type": "object"}  # the same for every kind, not in it
+    return found
+
+
+def strict(schema: Any) -> Any:
+    """A schema that refuses fields it does not name, where the cluster would drop them."""
+    if isinstance(schema, list):
+        return [strict(each) for each in schema]
+    if isinstance(schema, str):
+        return schema.replace("^(?i)", "(?i)^")  # Go takes a flag anywhere in a pattern
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: strict(value) for key, value in schema.items()}
+    if isinstance(found.get("properties"), dict) and found.get("type") == "object":
+        found.setdefault("additionalProperties", False)
+    return found
+
+
+@pytest.mark.crds
+@pytest.mark.parametrize("kind", CUSTOM)
+def test_custom_objects_follow_their_definitions(kind: str) -> None:
+    schema = definition(kind)
+    objects = [each for each in render(json.dumps(EVERYTHING)) if each["kind"] == kind]
+    assert objects
+    for each in objects:
+        jsonschema.validate(each, schema)
+        with pytest.raises(jsonschema.ValidationError, match="surplus"):
+            jsonschema.validate({**each, "spec": {**each["spec"], "surplus": 1}}, schema)
+
+
 @pytest.mark.helm
 @pytest.mark.parametrize(("kind", "role"), [("StatefulSet", "worker"), ("Deployment", "evaluator")])
 def test_pods_are_locked_down_and_probed(kind: str, role: str) -> None:
@@ -200,16 +237,16 @@ def test_rules_and_dashboards_of_the_repository_are_in_the_chart() -> None:
     """Whatever is in deploy/: a rule file is a YAML file with groups, a dashboard a JSON file."""
     deploy = CHART.parents[1]
     read = [yaml.safe_load(path.read_text()) for path in (deploy / "prometheus").rglob("*.y*ml")]
-    groups = [group["name"] for file in read for group in file.get("groups", [])]
+    groups = [group for file in read for group in file.get("groups", [])]
     objects = render(json.dumps(EVERYTHING))
     rules = [each["spec"]["groups"] for each in objects if each["kind"] == "PrometheusRule"]
-    assert sorted(group["name"] for each in rules for group in each) == sorted(groups)
+    assert [group for each in rules for group in each] == groups != []
     boards = {path.name: path.read_text() for path in (deploy / "grafana").rglob("*.json")}
     rendered: dict[str, str] = {}
     for each in objects:
         if "grafana_dashboard" in each["metadata"].get("labels", {}):
             rendered |= each["data"]
-    assert rendered.keys() == boards.keys()
+    assert rendered.keys() == boards.keys() != set()
     for name, text in boards.items():
         assert json.loads(rendered[name]) == json.loads(text)
 
