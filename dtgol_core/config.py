@@ -202,6 +202,29 @@ class DelayConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class DecisionConfig:
+    """``[decision]``: what is made of p. ``threshold = None`` is auto: the p from which on label 1
+    costs less, ``cost_fp / (cost_fp + cost_fn)``; ½ for equal costs. ``coverage`` is the share of
+    the labels of each class that the sets of `dtgol_core.conformal` should contain."""
+
+    threshold: float | None = None
+    cost_fp: float = 1.0
+    cost_fn: float = 1.0
+    coverage: float = 0.9
+
+    def __post_init__(self) -> None:
+        costs = dict.fromkeys(("cost_fp", "cost_fn"), (1e-9, 1e9))
+        _bounds("decision", self, threshold=(0, 1), coverage=(0.5, 0.99), **costs)
+
+    @property
+    def label_1_above(self) -> float:
+        """The threshold in force: the hard label is 1 where p is above it."""
+        if self.threshold is not None:
+            return self.threshold
+        return self.cost_fp / (self.cost_fp + self.cost_fn)
+
+
+@dataclass(frozen=True, slots=True)
 class AblateConfig:
     """``[ablate]``: parts switched off, to measure what they are worth."""
 
@@ -245,6 +268,7 @@ class Config:
     tracks: TracksConfig = field(default_factory=TracksConfig)
     ensemble: EnsembleConfig = field(default_factory=EnsembleConfig)
     delay: DelayConfig = field(default_factory=DelayConfig)
+    decision: DecisionConfig = field(default_factory=DecisionConfig)
     ablate: AblateConfig = field(default_factory=AblateConfig)
     features: Mapping[str, FeatureConfig] = field(default_factory=dict)
 
@@ -384,6 +408,7 @@ def preset(name: str) -> Config:
                 settled_ms=None,
                 corrected="first",
             ),
+            decision=DecisionConfig(threshold=None, cost_fp=1.0, cost_fn=1.0, coverage=0.9),
             ablate=AblateConfig(),
         )
     raise ConfigError(f"preset must be default, light or paper, not {name!r}")

@@ -16,6 +16,7 @@ import numpy as np
 from dtgol_core.columns import Columns, EncodedRecord
 from dtgol_core.combination import SECOND_PER_STEP, Combination, OneExpert
 from dtgol_core.config import Config, FeatureKind
+from dtgol_core.conformal import ConformalSets
 from dtgol_core.copula import Copula
 from dtgol_core.delay import DelayTable, Departure, PendingInstance
 from dtgol_core.experts import EXPERTS, Expert
@@ -67,6 +68,8 @@ class Learner:
         the others.
     combination
         Makes one p of their answers, and learns what each is worth.
+    sets
+        The classes that a forecast leaves open; p does not depend on it.
 
     Notes
     -----
@@ -98,9 +101,10 @@ class Learner:
         self.combination: Combination | OneExpert = (
             Combination(config.experts) if decides is None else OneExpert(decides, config.experts)
         )
+        self.sets = ConformalSets(config.decision)
         # The numbers that wait with an instance: every expert's answer, then what the combination
-        # keeps, then what each expert keeps.
-        sizes = [len(each.kept) for each in (self.combination, *experts)]
+        # keeps, then the forecast's p, then what each expert keeps.
+        sizes = [len(each.kept) for each in (self.combination, self.sets, *experts)]
         ends = accumulate(sizes, initial=len(experts))
         self._kept = [slice(*bounds) for bounds in pairwise(ends)]
         self.columns = Columns(config)
@@ -126,7 +130,7 @@ class Learner:
     def state_bytes(self) -> int:
         """Memory of all stages and experts, about; the same after a restore."""
         stages = (self.columns, self.delay, self.marginals, self.scales, self.copula)
-        return sum(map(held_bytes, (*stages, self.combination, *self.experts.values())))
+        return sum(map(held_bytes, (*stages, self.combination, self.sets, *self.experts.values())))
 
     def observe(
         self, id: str, x: FeatureValues, event_time_ms: int | None = None, why: int = 0
@@ -234,7 +238,7 @@ class Learner:
         if isinstance(self.combination, Combination):
             self._answer_again(self.combination)
 
-        numbers = [*answers, *kept]
+        numbers = [*answers, *kept, p]
         for instance in instances:
             numbers += instance.kept
         waiting = PendingInstance(id, self.step, vectors, numbers, event_time_ms)
@@ -251,7 +255,7 @@ class Learner:
         return Forecast(
             step=self.step,
             p=p,
-            label=int(p > 0.5),
+            label=int(p > self.config.decision.label_1_above),
             naive=answers[self._naive],
             labels_learnt=self.labels_learnt,
             unverified=unverified,
@@ -262,6 +266,7 @@ class Learner:
                 for name, answer in zip(self.experts, answers, strict=True)
             },
             guard=guard,
+            set=self.sets.of(p),
             why=self._why(instances, answers, p, why) if why else (),
             conflicts=record.conflicts,
             learnt=tuple(learnt),
@@ -286,6 +291,7 @@ class Learner:
         The combination is first: it sees what the experts say before they know the label.
         """
         instances, arrival, combined = self._instances(waited)
+        self.sets.learn(waited.numbers[self._kept[1]], label)
         asked = self.combination.asked_again
         now = {name: self.experts[name].score(instances[name]) for name in asked}
         self.combination.learn(waited.step, arrival, now, combined, label)
@@ -313,7 +319,7 @@ class Learner:
     ) -> tuple[dict[str, Instance], Sequence[float], Sequence[float]]:
         """A waiting instance as each expert sees it, their answers, what the combination kept."""
         vectors = waited.vectors.padded(self.columns.width)
-        combined, *kept = (waited.numbers[each] for each in self._kept)
+        combined, _, *kept = (waited.numbers[each] for each in self._kept)
         instances = {
             name: Instance(waited.step, vectors, numbers)
             for name, numbers in zip(self.experts, kept, strict=True)
@@ -403,6 +409,7 @@ class Learner:
                 "scales": self.scales.snapshot(),
                 "copula": self.copula.snapshot(),
                 "combination": self.combination.snapshot(),
+                "sets": self.sets.snapshot(),
                 **{f"experts/{name}": each.snapshot() for name, each in self.experts.items()},
             }
         )
@@ -454,6 +461,7 @@ class Learner:
         if isinstance(self.combination, Combination):
             weights = section(snapshot, "combination")
             self.combination = Combination.restore(config.experts, weights)
+        self.sets = ConformalSets.restore(config.decision, section(snapshot, "sets"))
         for name, expert in self.experts.items():
             kept = section(snapshot, f"experts/{name}")
             self.experts[name] = expert.restore(config, kept, width)

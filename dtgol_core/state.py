@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-VERSION = 3
-"""Formats 1 (before there was a list of experts) and 2 (before the id memory) were never released
-and are not read."""
+VERSION = 4
+"""Formats 1 (before there was a list of experts), 2 (before the id memory) and 3 (before conformal
+sets) were never released and are not read."""
 _MAGIC = b"DTGOLSNP"
 _PREFIX = struct.Struct("<8sI32sQ")  # magic, version, digest of all that follows, header length
 _DTYPES = ("<f8", "<f4", "<i8", "<i4", "<i2", "|i1", "|u1", "|b1")
@@ -101,7 +101,7 @@ def decode(blob: bytes) -> Snapshot:
     if magic != _MAGIC:
         raise SnapshotError("this is not a snapshot: it does not begin like one")
     refuse_newer(version, VERSION)
-    if version in (1, 2):
+    if version in (1, 2, 3):
         raise SnapshotError(
             f"the snapshot has format {version}, which was never released and is not read: "
             f"start anew"

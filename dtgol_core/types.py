@@ -210,6 +210,8 @@ class Forecast:
     guard: Mapping[str, float] = field(default_factory=dict)
     """Weights in ``p`` of the stacks and of ``naive``, which sum to 1; empty where one expert
     decides."""
+    set: tuple[int, ...] = (0, 1)
+    """The classes it leaves open (`dtgol_core.conformal`); ``(0, 1)``: not decided."""
     repeat: bool = False
     conflicts: int = 0
     """Cells of another kind than their feature, taken as missing."""

@@ -52,7 +52,7 @@ class Prediction:
     at: Identity = field(metadata=wire("Identity of this prediction."))
     ts: int = field(metadata=wire("Event time of the features, epoch milliseconds."))
     p: float = field(metadata=wire("Probability of label 1.", minimum=0, maximum=1))
-    label: int = field(metadata=wire("Hard label: 1 if p > 1/2.", minimum=0, maximum=1))
+    label: int = field(metadata=wire("Hard label: 1 if p > threshold.", minimum=0, maximum=1))
     naive: float = field(
         metadata=wire(
             "What online gradient descent on the labels so far gives: the expert `naive`.",
@@ -98,5 +98,21 @@ class Prediction:
         metadata=wire(
             "Weights in p, which sum to 1: of each stack of experts and of `naive`, by name; empty "
             "where one expert decides. Names may be added."
+        ),
+    )
+    threshold: float = field(
+        default=0.5,
+        metadata=wire(
+            "The p above which the label is 1: `decision.threshold`, or what follows from the "
+            "costs.",
+            minimum=0,
+            maximum=1,
+        ),
+    )
+    set: tuple[int, ...] = field(
+        default=(0, 1),
+        metadata=wire(
+            "The classes that are left open at `decision.coverage`: [0], [1] or [0, 1]. The last "
+            "one is what to send to a human."
         ),
     )

@@ -131,6 +131,8 @@ def make_prediction(
         default=int(stream.learner.config.delay.expired) if forecast.defaulted else None,
         why=tuple(Contribution(why.feature, float(why.log_odds)) for why in forecast.why),
         guard={name: float(each) for name, each in forecast.guard.items()},
+        threshold=stream.learner.config.decision.label_1_above,
+        set=forecast.set,
     )
     value = write_prediction(prediction)
     return Output("predictions", record.key, value, producer_headers(record.headers))

@@ -18,12 +18,14 @@ from dtgol_core.combination import Combination
 from dtgol_core.config import (
     Config,
     CopulaConfig,
+    DecisionConfig,
     DelayConfig,
     EnsembleConfig,
     GraphConfig,
     SoftLabelsConfig,
     TracksConfig,
 )
+from dtgol_core.conformal import ConformalSets
 from dtgol_core.copula import Copula
 from dtgol_core.delay import DelayTable, PendingInstance
 from dtgol_core.ensemble import Ensemble
@@ -321,6 +323,37 @@ class CombinationStage:
         combination = self.combination
         sizes = [len(each.mean) for each in combination.stacks.values()]
         return (sizes, len(combination.guard), len(combination.second) < 2) != ([4, 4, 5], 4, True)
+
+
+class ConformalStage:
+    width = 0
+    config = DecisionConfig(coverage=0.6)
+
+    def __init__(self) -> None:
+        self.sets = ConformalSets(self.config)
+
+    def change(self, k: int) -> Handed:
+        kept = [abs(math.sin(k))]
+        self.sets.learn(kept, k % 2)
+        return [kept]
+
+    def look(self) -> object:
+        return [self.sets.of(k / 20) for k in range(21)]
+
+    def grow(self) -> None:
+        self.width += 2
+
+    def snapshot(self) -> dict[str, Any]:
+        return self.sets.snapshot()
+
+    def restored(self, snapshot: dict[str, Any]) -> Stage:
+        stage = ConformalStage()
+        stage.width = self.width
+        stage.sets = ConformalSets.restore(self.config, snapshot)
+        return stage
+
+    def too_large(self) -> object:
+        return self.sets.scores.shape != (2, 500)
 
 
 class CopulaStage:
@@ -668,6 +701,7 @@ STAGES: dict[str, Callable[[], Stage]] = {
     "regression": partial(RegressionStage, 3),
     "regression in blocks": partial(RegressionStage, 65),
     "combination": CombinationStage,
+    "conformal": ConformalStage,
     "copula": CopulaStage,
     "geometry": GeometryStage,
     "softlabels": SoftLabelsStage,

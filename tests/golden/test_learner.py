@@ -2,8 +2,8 @@
 
 ``traces/*.json`` hold settings, events and the probabilities of the *plain* learner; the streams
 come from a seeded numpy Generator and are stored, so that no generator has to stay as it is.
-``snapshots/v3.bin`` was written by format 3; ``v3.json`` has the answers that must follow from it.
-Formats 1 and 2 were never released and are not read. Missing files are made, and files that exist
+``snapshots/v4.bin`` was written by format 4; ``v4.json`` has the answers that must follow from it.
+Formats 1 to 3 were never released and are not read. Missing files are made, and files that exist
 are never overwritten, by
 
     PYTHONPATH=. python -c "from tests.golden.test_learner import write; write()"
@@ -87,8 +87,8 @@ def write() -> None:
     said_by(learner, events[:70])
     blob = encode(learner.snapshot())
     after = {"events": packed(events[70:]), "said": said_by(learner, events[70:])}
-    if _keep(HERE / "snapshots" / "v3.bin", blob):
-        _keep(HERE / "snapshots" / "v3.json", _text(after))
+    if _keep(HERE / "snapshots" / "v4.bin", blob):
+        _keep(HERE / "snapshots" / "v4.json", _text(after))
 
 
 def _keep(path: Path, content: bytes) -> bool:
@@ -142,9 +142,9 @@ def test_an_old_snapshot_is_restored_for_ever(path: Path) -> None:
     assert_said(said_by(learner, unpacked(after["events"])), after["said"])
 
 
-def test_format_three_is_written_as_it_always_was() -> None:
+def test_format_four_is_written_as_it_always_was() -> None:
     """What is restored from the golden blob is written back; settings may have been added."""
-    old = decode((HERE / "snapshots" / "v3.bin").read_bytes())
+    old = decode((HERE / "snapshots" / "v4.bin").read_bytes())
     new = Learner.restore(Config.read(old.manifest["config"]), old).snapshot()
     for each in (old, new):
         del each.manifest["config"]

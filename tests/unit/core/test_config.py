@@ -19,7 +19,7 @@ from dtgol_core.config import (
     preset,
 )
 
-SECTIONS = ("copula", "graph", "softlabels", "tracks", "ensemble", "delay")
+SECTIONS = ("copula", "graph", "softlabels", "tracks", "ensemble", "delay", "decision")
 
 BOUNDS: dict[str, tuple[float, float]] = {
     "copula.window": (2, 100_000),
@@ -53,6 +53,10 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "delay.early_steps": (1, 1_000_000),
     "delay.settled_max": (0, 100_000_000),
     "delay.settled_ms": (1, 10**15),
+    "decision.threshold": (0, 1),
+    "decision.cost_fp": (1e-9, 1e9),
+    "decision.cost_fn": (1e-9, 1e9),
+    "decision.coverage": (0.5, 0.99),
 }
 CHOICES = {
     "tracks.transient_reduction": ("mean", "sum"),
@@ -67,6 +71,7 @@ OPTIONAL = (
     "delay.expire_steps",
     "delay.expire_ms",
     "delay.settled_ms",
+    "decision.threshold",
 )
 
 PAPER: dict[str, Any] = {
@@ -107,6 +112,7 @@ PAPER: dict[str, Any] = {
         "settled_ms": None,
         "corrected": "first",
     },
+    "decision": {"threshold": None, "cost_fp": 1.0, "cost_fn": 1.0, "coverage": 0.9},
     "ablate": {
         "copula": False,
         "marginals": False,
@@ -323,6 +329,13 @@ def test_mapping_reads_back_as_the_same_configuration(name: str) -> None:
     assert again.digest() == config.digest()
     assert again.features["ward"] == FeatureConfig(kind="nominal", levels=("a", "b"))
     assert again.features["age"].low == 0.0
+
+
+def test_the_threshold_follows_from_the_costs_unless_it_is_given() -> None:
+    assert Config().decision.label_1_above == 0.5
+    costs = {"cost_fp": 1.0, "cost_fn": 9.0}
+    assert Config.read({"decision": costs}).decision.label_1_above == 0.1
+    assert Config.read({"decision": costs | {"threshold": 0.3}}).decision.label_1_above == 0.3
 
 
 def test_digest_names_the_configuration() -> None:
