@@ -64,7 +64,7 @@ def test_layout_in_memory_does_not_show() -> None:
 def test_blob_begins_with_its_name_and_version() -> None:
     blob = encode(SNAPSHOT)
     assert blob[:8] == b"DTGOLSNP"
-    assert struct.unpack_from("<I", blob, 8) == (3,)
+    assert struct.unpack_from("<I", blob, 8) == (VERSION,)
 
 
 def test_no_pickle_goes_out_or_in() -> None:
@@ -122,7 +122,8 @@ def test_newer_format_asks_for_an_upgrade() -> None:
     with pytest.raises(SnapshotError) as refusal:
         decode(bytes(newer))
     assert str(refusal.value) == (
-        "the snapshot has format 4 and this version reads up to 3: upgrade before restoring it"
+        f"the snapshot has format {VERSION + 1} and this version reads up to {VERSION}: "
+        "upgrade before restoring it"
     )
 
 
