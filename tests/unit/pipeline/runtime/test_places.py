@@ -14,20 +14,28 @@ from pipeline.runtime.places import SUFFIX, DeathPlace, Places
 fork = multiprocessing.get_context("fork")
 
 
-def die(folder: Path, entered: bool) -> None:
-    places = Places(folder, "journal", 3)
+def die(folder: Path, entered: bool, name: str) -> None:
+    places = Places(folder, name, 3)
     places.enter(1, 7)
     if not entered:
         places.leave(1)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def dead(folder: Path, entered: bool) -> None:
+def dead(folder: Path, entered: bool, name: str = "journal") -> None:
     """A process that died, in the middle of a record or not."""
-    child = fork.Process(target=die, args=(folder, entered))
+    child = fork.Process(target=die, args=(folder, entered, name))
     child.start()
     child.join(30)
     assert child.exitcode == -signal.SIGKILL
+
+
+def test_an_id_with_a_slash_is_no_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Seen: for three journals of ten, by the base64 of their ids, no death was ever counted."""
+    name = "journal.ab/cd+ef/0123456789abw"
+    dead(tmp_path, True, name)
+    assert list(Places(tmp_path, name, 3).left_by_the_dead()) == [DeathPlace(1, 7)]
+    assert caplog.text == ""
 
 
 def test_what_the_dead_were_at_is_found_once(tmp_path: Path) -> None:
