@@ -190,7 +190,7 @@ def test_a_commit_of_which_a_rebalance_has_left_nothing_is_refused_and_no_crash(
 
 
 def test_of_a_record_with_too_many_headers_few_are_kept() -> None:
-    """Issue 11, 3: a fetch of 150 records with 300,000 headers took 6.7 GB of memory."""
+    """A fetch of 150 records with 300,000 headers took 6.7 GB of memory."""
 
     class Records:
         _partition_records: Any
