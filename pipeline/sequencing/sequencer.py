@@ -36,7 +36,7 @@ from pipeline.sequencing.journal_repair import (
 )
 from pipeline.sequencing.merge import FEATURES, LABELS, Merge, SourceRecord
 from pipeline.sequencing.record_age import LeastAge
-from topics.deadletters import DeadLetter, truncate
+from topics.dead_letters import DeadLetter, truncate
 from topics.headers import producer_headers, record_bytes, write_headers
 from topics.journal import NO_OFFSET, CopyHeaders, Padding, RecordKind, Source, write_control
 from topics.reasons import Reason

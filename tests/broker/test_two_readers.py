@@ -26,7 +26,7 @@ from pipeline.sequencing.sequencer import Clock, PartitionSequencer, SequencerCo
 from tests.broker.conftest import MakeTopics
 from tests.support.fake_kafka import FakeKafka
 from tests.support.stage import Stage
-from topics.deadletters import DeadLetter
+from topics.dead_letters import DeadLetter
 from topics.headers import Header, producer_headers, read_headers
 from topics.journal import RecordKind, Source
 

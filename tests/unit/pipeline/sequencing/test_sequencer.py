@@ -21,7 +21,7 @@ from pipeline.sequencing.sequencer import (
     SequencerConfig,
 )
 from tests.support.fake_kafka import FakeKafka, FakeOutbox, FakeWriter
-from topics.deadletters import DeadLetter
+from topics.dead_letters import DeadLetter
 from topics.headers import Header, read_headers
 from topics.journal import Padding, RecordKind, Source, read_control
 
