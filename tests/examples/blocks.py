@@ -25,10 +25,11 @@ FENCE = re.compile(
 )
 HEAD = """# Which commands and code blocks are run by a test
 
-Written by `python -m tests.examples.blocks > docs/examples.md`; a test compares. Every block of README.md, CONTRIBUTING.md
-and these pages is run by a test, or stands below with what it needs. `make test` runs those that need Python
-alone (`tests/examples/`), `make test-kafka` those that need a broker (`tests/broker/test_examples.py`): the address of the
-broker and the number of copies are exchanged, commands that never end get a Ctrl-C after some seconds, and nothing else.
+Written by `python -m tests.examples.blocks > docs/examples.md`; a test compares. Every block of
+README.md, CONTRIBUTING.md and these pages is run by a test, or stands below with what it needs.
+`make test` runs those that need Python alone (`tests/examples/`), `make test-kafka` those that need
+a broker (`tests/broker/test_examples.py`). There the address of the broker and the number of copies
+are exchanged, commands that never end get a Ctrl-C after some seconds, and nothing else is changed.
 
 | page | blocks run by `make test` | on a broker | by a test of its own | settings, read | not run |
 |---|---:|---:|---:|---:|---:|

@@ -15,7 +15,7 @@ from tests.examples.blocks import ON_A_BROKER, ROOT, RUN_BY, Block, blocks, list
 from tests.examples.patients import table
 
 BLOCKS = [each for page in pages() for each in blocks(page)]
-HELP = "name a language (sh, python, toml, yaml, text) or put a comment before it: tests/examples/blocks.py"
+HELP = "name sh, python, toml, yaml or text, or say what it needs: tests/examples/blocks.py"
 LIMIT_S = 300.0
 
 
