@@ -16,7 +16,7 @@ from tests.examples.patients import table
 
 BLOCKS = [each for page in pages() for each in blocks(page)]
 HELP = "name sh, python, toml, yaml or text, or say what it needs: tests/examples/blocks.py"
-LIMIT_S = 300.0
+LIMIT_S = 600.0
 
 
 @pytest.mark.parametrize("page", pages())
