@@ -216,6 +216,9 @@ class PartitionEvaluator(Partition[Evaluation]):
         if record.offset < state.next_offsets[name]:
             return []
         state.next_offsets[name] = record.offset + 1
+        if record.unreadable:  # the sequencer refuses it too
+            state.counts[f"{name}/refused"] += 1
+            return []
         if name == "predictions":
             prediction = read_prediction(record.value)
             if isinstance(prediction, Rejection):
