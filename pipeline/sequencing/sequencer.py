@@ -170,8 +170,10 @@ class PartitionSequencer:
             self._waits_for_learner = behind > config.ahead_max
             if self._waits_for_learner or not self.copy_batch():
                 self._wake.clear()
+                # Not `wait_for`, which makes a task of every wait.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), IDLE_S)
+                    async with asyncio.timeout(IDLE_S):
+                        await self._wake.wait()
             else:
                 await asyncio.sleep(0)
             self._outbox.poll()
