@@ -53,8 +53,8 @@ def block(predicted: float, scored: float, errors: float, right: float, last: fl
 def test_an_estimate_is_judged_by_the_windows_that_have_their_labels() -> None:
     blocks = [block(100, 100, 20, 90, 70)] * 4 + [block(100, 10, 0, 60, 80)] * 2
     found = estimates(np.array(blocks, dtype=np.float64), 200)
-    assert found.calibrated == Estimate(0.6, pytest.approx(0.1), 2)
-    assert found.last_window == Estimate(0.8, pytest.approx(0.1), 2)
+    assert found.calibrated == pytest.approx((0.6, 0.1, 2))
+    assert found.last_window == pytest.approx((0.8, 0.1, 2))
 
 
 def test_nothing_is_known_before_there_is_anything() -> None:

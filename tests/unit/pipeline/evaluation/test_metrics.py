@@ -31,7 +31,7 @@ class Scored:
     ) -> None:
         at = Identity("journal", 0, self.offset)
         self.offset += 1
-        about = {"stream": stream, "id": id, "at": at, "ts": 0, "repeat": False}
+        about: dict[str, Any] = {"stream": stream, "id": id, "at": at, "ts": 0, "repeat": False}
         made = replace(EXAMPLE, p=p, naive=naive, **about | more)
         self.metrics.scored(self.state.predict(made), self.state)
 
