@@ -268,7 +268,7 @@ def _numbers(each: "StreamView", wide: bool) -> list[str]:
 
 
 def _weights(weights: dict[str, float]) -> str:
-    """The experts that count, the weightiest first."""
+    """The experts that count, the heaviest first."""
     ranked = sorted(weights.items(), key=lambda item: -abs(item[1]))
     return ", ".join(f"{name} {weight:.2f}" for name, weight in ranked if abs(weight) >= 0.005)
 
