@@ -78,7 +78,7 @@ fmt: $(VENV)/.test
 	$(BIN)/ruff check --fix
 
 docs: $(VENV)/.docs # the site with the API reference, into build/site; a dead link or anchor fails
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # with --quiet it counts no warnings
 
 speed: $(VENV)/.bench # how fast; dtgol compare is how accurate
 	$(BIN)/python -m benchmarks.step
