@@ -247,6 +247,9 @@ class PartitionEvaluator(Partition[Evaluation]):
         log.error("partition %d: failure %d: %s", self.number, count, bug.report)
 
     def _evaluate(self, state: Evaluation, name: str, record: Record) -> list[KeyedScore]:
+        if record.unreadable:  # the sequencer refuses it too
+            state.counts[f"{name}/refused"] += 1
+            return []
         if name == "predictions":
             prediction = read_prediction(record.value)
             if isinstance(prediction, Rejection):

@@ -73,6 +73,7 @@ from topics.reasons import Reason, Rejection
 STATE_VERSION = 3
 SKEW_MAX_MS = 1_000
 """A label may be stamped so long before its features: clocks differ by that much anyway."""
+REASONS = frozenset(each.value for each in Reason)
 OUTPUT_BYTES_MAX = 1_000_000
 """A larger prediction would not be delivered: the producer and the topics take a mebibyte."""
 
@@ -159,7 +160,8 @@ class Fold:
         self.counts[f"records/{source.kind}"] += 1
         if source.kind is RecordKind.STUB:
             # Its dead letter is the sequencer's; it is counted here, where it counts once.
-            self.counts[f"refusals/{Reason.TOO_LARGE}"] += 1
+            reason = source.reason if source.reason in REASONS else Reason.TOO_LARGE
+            self.counts[f"refusals/{reason}"] += 1
             return []
         context = SourceContext(record, source)
         if record.offset in self.skips:

@@ -35,7 +35,7 @@ from pipeline.runtime.partition import Partition
 from pipeline.runtime.port import PartitionKafka
 from pipeline.runtime.positions import PositionFile
 from pipeline.runtime.watchdog import Ends, Probe
-from topics.deadletters import DeadLetter
+from topics.dead_letters import DeadLetter
 from topics.headers import Header, read_headers
 from topics.journal import NO_OFFSET, ConfigChange, Control, Reset, Version, write_control
 

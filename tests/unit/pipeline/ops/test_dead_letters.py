@@ -11,7 +11,7 @@ import pytest
 from pipeline.kafka.record import Record
 from pipeline.ops import dead_letters
 from pipeline.ops.dead_letters import DeadLetterEntry, Filter, why_not
-from topics.deadletters import DeadLetter, Redriven
+from topics.dead_letters import DeadLetter, Redriven
 from topics.headers import write_headers
 
 SOURCES = {"features": 2, "labels": 2}
