@@ -66,6 +66,7 @@ class FailureFiles(FailureLog):
 
     def __init__(self, folder: Path, name: str, topics: Sequence[str], partitions: int) -> None:
         super().__init__()
+        name = name.replace("/", "_")  # as in a topic's id
         self._topics = list(topics)
         self._positions = PositionFile(folder, name, partitions * len(topics))
         for slot, offset in self._positions.of_dead_processes():

@@ -51,11 +51,14 @@ def positions_folder(settings: Settings) -> Path:
 
 
 class PositionFile:
-    """The positions of one process. `name` is that of the journal and its id."""
+    """The positions of one process. `name` is that of the journal and its id.
+
+    An id as librdkafka prints it may have a slash.
+    """
 
     def __init__(self, folder: Path, name: str, partitions: int) -> None:
-        self._folder, self._name = folder, name
-        self._path = folder / f"{name}.{secrets.token_hex(8)}{SUFFIX}"
+        self._folder, self._name = folder, name.replace("/", "_")
+        self._path = folder / f"{self._name}.{secrets.token_hex(8)}{SUFFIX}"
         self._slots = memoryview(bytearray(_SLOT_BYTES * partitions)).cast("q")
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
