@@ -118,19 +118,20 @@ COUNTERS = (
         "outcome",
         (
             *("kept", "scored", "unlabelled", "repeat", "duplicate", "foreign", "refused"),
-            "without-board",
+            *("without-board", "failed"),
         ),
         "Predictions read: kept, scored at least once, forgotten without a label, not scored "
-        "(repeat, duplicate, foreign, refused), scored without a scoreboard.",
+        "(repeat, duplicate, foreign, refused), scored without a scoreboard, left out because the "
+        "evaluator failed on them three times.",
     ),
     StateCounter(
         "evaluator",
         "labels",
         "labels",
         "outcome",
-        ("first", "corrected", "repeated", "default", "unmatched", "erase", "refused"),
+        ("first", "corrected", "repeated", "default", "unmatched", "erase", "refused", "failed"),
         "Labels read: first of their id, another value, the same again, default labels, forgotten "
-        "without a prediction, erasures, refused.",
+        "without a prediction, erasures, refused, left out after three failures.",
     ),
 )
 _BOTH = ("worker", "evaluator")
