@@ -194,6 +194,17 @@ class Learner:
         self.counts["erased"] += 1
         return [id for id, _ in found]
 
+    def give_up_oldest(self) -> tuple[int, int]:
+        """Give up the oldest waiting instances, for whoever bounds several learners together.
+
+        Returns how many were learnt, as their labels had come, and how many were forgotten.
+        """
+        left = self.delay.give_up_oldest()
+        learnt = len(self._let_go(left))
+        self.counts["learnt"] += learnt
+        self.counts["expired"] += len(left) - learnt
+        return learnt, len(left) - learnt
+
     def drop_oldest_early(self) -> str:
         """Give up the label that was held longest; its id."""
         self.counts["orphaned"] += 1
