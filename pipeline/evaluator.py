@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from pipeline.agents import add_agent
 from pipeline.evaluation.pairing import Bounds
+from pipeline.evaluation.pairs import PAIR_BYTES
 from pipeline.evaluation.partition import EvaluatorConfig, PartitionEvaluator
 from pipeline.evaluation.view import streams_page
 from pipeline.kafka.auth import Security
@@ -41,21 +42,27 @@ def make_evaluator(
     for gap in refuse_gaps(gaps, accept_gap):
         warn(f"accepted: {gap}")
 
-    own = settings.evaluator
+    own, fold = settings.evaluator, FoldConfig.from_settings(settings)
+
+    def costs(stream: str) -> tuple[float, float]:
+        decision = fold.config_for(stream).decision
+        return decision.cost_fp, decision.cost_fn
+
     config = EvaluatorConfig(
         journal_id=cluster.topic_ids["journal"],
         topics={name: settings.topic(name) for name in FOLLOWED},
         bounds=Bounds(
-            own.pairs_max,
+            own.pairs_bytes_max // PAIR_BYTES,
             own.labels_max,
             own.window_rows,
             own.windows_max,
             own.boards_max,
             own.page_streams_max,
         ),
-        limits=FoldConfig.from_settings(settings).limits,
+        limits=fold.limits,
         accept_gap=accept_gap,
         metrics_streams_max=settings.web.metrics_streams_max,
+        costs=costs,
     )
     store = make_store(settings, client | settings.kafka.timeouts, "evaluator")
     evaluators: dict[int, PartitionEvaluator] = {}
@@ -92,6 +99,7 @@ def make_evaluator(
             {number: view for number, each in evaluators.items() if (view := each.view)},
             stream,
             partition,
+            costs,
         ),
     )
     process = Process(settings, security, cluster, role, accept_gap)

@@ -1,11 +1,12 @@
 """The journal: the one order of features and labels in a partition. Internal.
 
 Most records are copies of features and labels, bytes and the producer's own headers untouched, with
-the headers of a `Source` added; headers that came as ``dtgol-…`` are left out. A record over the
-size limit leaves a stub: no value, length and hash in the headers. Control records (`config`,
-`reset`, `retype`, `crash`, `skip`, `retry`, `version`, `padding`) have no key, one header
-(`dtgol-kind`) and a JSON value. The journal stamps records on append, so the source's own timestamp
-travels in a header.
+the headers of a `Source` added; headers that came as ``dtgol-…`` are left out. A record that cannot
+be copied (over a limit, or with a header that not every client can read) leaves a stub: no key and
+no value, the reason in the headers, and length and hash of a value over the limit. Control records
+(`config`, `reset`, `retype`, `crash`, `skip`, `retry`, `version`, `padding`) have no key, one
+header (`dtgol-kind`) and a JSON value. The journal stamps records on append, so the source's own
+timestamp travels in a header.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -57,6 +58,13 @@ class Source:
         default=None, metadata=wire("Stub: bytes of the value left out.", minimum=0)
     )
     sha256: str | None = field(default=None, metadata=wire("Stub: hash of that value in hex."))
+    reason: str | None = field(
+        default=None, metadata=wire("Stub: why the record was left out, as in its dead letter.")
+    )
+
+
+SOURCE_HEADERS_MAX = len(fields(Source))
+"""So many headers a copy or stub has at most besides the producer's own."""
 
 
 class CopyHeaders:

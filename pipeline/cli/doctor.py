@@ -26,7 +26,8 @@ from pipeline.cli.options import Target, cluster_options, echo_json, json_option
     "--web",
     multiple=True,
     metavar="HOST:PORT",
-    help="Ask the /readyz of this worker or evaluator too; may be given again.",
+    help="Ask this worker or evaluator too whether it is ready and how full its bounds are; may be "
+    "given again. The token is that of web.token_file.",
 )
 @json_option
 def doctor(target: Target, samples: int, probe: bool, web: tuple[str, ...], as_json: bool) -> None:
@@ -37,11 +38,14 @@ def doctor(target: Target, samples: int, probe: bool, web: tuple[str, ...], as_j
     Nothing is changed, unless by --probe. Of sampled records only key, stream and id are looked
     at, and nothing of them is shown.
     """
+    from pipeline.kafka.auth import read_secret
     from pipeline.ops.doctor.checks import ClusterTarget, run_checks
     from pipeline.ops.doctor.findings import Status, verdict
     from pipeline.snapshots import make_store
 
     settings = target.settings
+    named = settings.web.token_file
+    token = read_secret("web.token_file", named) if named and web else None
     cluster = ClusterTarget(
         target.client,
         target.prefix,
@@ -51,6 +55,7 @@ def doctor(target: Target, samples: int, probe: bool, web: tuple[str, ...], as_j
         settings.snapshots.every_ms,
         make_store(settings, target.client, "worker"),
         web,
+        token,
         settings.group("worker"),
         settings.worker.journal_ahead_max,
     )

@@ -16,7 +16,7 @@ from dtgol_core.ids import signed_hash
 from pipeline.errors import OvertakenError, RefusalError
 from pipeline.evaluation.metrics import EvaluatorMetrics
 from pipeline.evaluation.pairing import Bounds, Evaluation
-from pipeline.evaluation.view import PartitionView
+from pipeline.evaluation.view import Costs, PartitionView, equal_costs
 from pipeline.faust_ext.flow import Delivery
 from pipeline.kafka.record import Record
 from pipeline.kafka.writer import Outbox, PartitionWriter
@@ -44,6 +44,7 @@ class EvaluatorConfig:
     limits: Limits
     accept_gap: bool = False
     metrics_streams_max: int = 20
+    costs: Costs = equal_costs
 
 
 class PartitionEvaluator(Partition[Evaluation]):
@@ -64,7 +65,7 @@ class PartitionEvaluator(Partition[Evaluation]):
         self._config = config
         self._plain = {full: plain for plain, full in config.topics.items()}
         self._scores = scores
-        self.metrics = EvaluatorMetrics(config.metrics_streams_max)
+        self.metrics = EvaluatorMetrics(config.metrics_streams_max, config.costs)
         self._restored_scores: list[KeyedScore] = []
         self._read_all = False
         """Whether all that was on the topics at the start has been taken in, once."""
@@ -216,6 +217,9 @@ class PartitionEvaluator(Partition[Evaluation]):
         if record.offset < state.next_offsets[name]:
             return []
         state.next_offsets[name] = record.offset + 1
+        if record.unreadable:  # the sequencer refuses it too
+            state.counts[f"{name}/refused"] += 1
+            return []
         if name == "predictions":
             prediction = read_prediction(record.value)
             if isinstance(prediction, Rejection):
@@ -255,7 +259,9 @@ class PartitionEvaluator(Partition[Evaluation]):
         totals = {name: board.total() for name, board in state.boards.items()}
         return about | {
             "next_offsets": dict(state.next_offsets),
-            "remembered": len(state.predictions),
+            "remembered": len(state.pairs),
+            "remembered_max": state.bounds.pairs_max,
+            "given_up_unlabelled": state.counts["predictions/unlabelled"],
             "counts": dict(state.counts),
             "streams": {
                 name: {
@@ -264,6 +270,14 @@ class PartitionEvaluator(Partition[Evaluation]):
                     "naive_accuracy": total.naive.accuracy,
                     "log_loss": total.forecast.log_loss,
                     "auc": total.forecast.auc,
+                    "precision": total.forecast.precision,
+                    "recall": total.forecast.recall,
+                    "false_positives": total.forecast.false_positives,
+                    "false_negatives": total.forecast.false_negatives,
+                    "cost": total.forecast.cost(*self._config.costs(name), total.count),
+                    "coverage": total.coverage.share,
+                    "coverage_by_class": total.coverage.by_class,
+                    "undecided": total.coverage.undecided,
                 }
                 for name, total in totals.items()
             },

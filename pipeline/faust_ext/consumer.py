@@ -13,10 +13,12 @@
   its way down. Here it does not crash, and should it ever, the process ends at once.
 - A commit whose partitions a rebalance has just taken away makes the consumer crash. Here it is a
   commit that was refused, which only costs a replay.
+- A commit that fails otherwise, for a right that was taken away, crashes the consumer's thread, and
+  the process hangs. Here it ends at once and says why.
 - What a rebalance drops is fetched again by seeking to the committed offset; where nothing is
   committed yet Faust does not seek, and it is gone. Here such a partition begins again.
-- A header whose name is not UTF-8 makes aiokafka crash, now and after every restart. Here it is a
-  refusal that names the record.
+- A header whose name is not UTF-8 makes aiokafka crash, now and after every restart. Here its
+  record comes without headers, and says so (`tolerant`).
 - A header costs a hundred times its bytes in memory, and a fetch may hold hundreds of records with
   hundreds of thousands of them. Here no more are kept of a record than show that it has too many.
 - A fetch waits at the broker for at most a twentieth of a second.
@@ -45,7 +47,7 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 from mode.utils.futures import maybe_set_exception, maybe_set_result
 
-from pipeline.errors import RefusalError
+from pipeline.faust_ext.tolerant import tolerate_header_names
 
 FETCH_WAIT_MS = 50
 """How long a fetch may wait at the broker. aiokafka has one fetch per broker under way, and a
@@ -91,6 +93,7 @@ class SafeConsumerThread(driver.AIOKafkaConsumerThread):
         assert hasattr(consumer, "_fetch_max_wait_ms"), "aiokafka has moved its fetch wait"
         consumer._isolation_level = "read_committed"
         consumer._fetch_max_wait_ms = FETCH_WAIT_MS
+        tolerate_header_names()
         return consumer
 
     async def getmany(self, active_partitions: Any, timeout: float) -> Any:
@@ -125,6 +128,14 @@ class SafeConsumerThread(driver.AIOKafkaConsumerThread):
         if not any(tp in self.assignment() for tp in offsets):
             return False
         return bool(await super()._commit(offsets))
+
+    async def crash(self, reason: BaseException) -> None:
+        """End the process: Faust would stop fetching and wait for its own end for ever."""
+        app: Any = self.consumer.app
+        owner = app.owner
+        if isinstance(reason, NO_RIGHTS):
+            owner.rights_lost(reason)
+        owner.consumer_crashed(reason)
 
     async def seek_to_committed(self) -> Any:
         """Seek every partition; one of which nothing is committed goes back to its start."""
@@ -189,20 +200,6 @@ def _with_few_headers(records: Any, place: Any, record: Any) -> Any:
     return replace(made, headers=made.headers[: records.headers_max + 1])
 
 
-def unreadable(fetcher: Any) -> str:
-    """The sentence about a record that aiokafka cannot read: where its iterator has ended."""
-    for place, result in fetcher._records.items():
-        records = getattr(result, "_partition_records", None)
-        if records is not None and getattr(records._records_iterator, "gi_frame", result) is None:
-            return (
-                f"{place.topic} partition {place.partition}: a header of the record at offset "
-                f"{records.next_fetch_offset} has a name that is not UTF-8, which no client of "
-                f"ours can read: correct its producer; to go on without it, delete the records up "
-                f"to it (kafka-delete-records) and start once with --accept-gap"
-            )
-    return "a record has a header whose name is not UTF-8: no client of ours can read it"
-
-
 class SafeConsumer(driver.Consumer):
     """Committed records only, none dropped on the way, and lost ones distinguished from gaps.
 
@@ -230,9 +227,6 @@ class SafeConsumer(driver.Consumer):
         except NO_RIGHTS as error:
             self._owner.rights_lost(error)
             raise
-        except UnicodeDecodeError:
-            thread: Any = self._thread
-            raise RefusalError(unreadable(thread._consumer._fetcher)) from None
         while self.out_of_range:
             await self._owner.on_out_of_range(*self.out_of_range.popitem())
         few = sum(map(len, (records or {}).values())) < FEW

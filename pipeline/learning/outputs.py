@@ -13,7 +13,7 @@ from pipeline.kafka.record import Record
 from pipeline.learning.early import EarlyLabel
 from pipeline.learning.stream import StreamState
 from topics.codec import write_event
-from topics.deadletters import DETAIL_CHARS_MAX, DeadLetter
+from topics.dead_letters import DETAIL_CHARS_MAX, DeadLetter
 from topics.features import Features
 from topics.headers import Header, producer_headers, record_bytes, write_headers
 from topics.journal import NO_OFFSET, RecordKind, Source

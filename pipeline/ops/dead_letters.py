@@ -23,7 +23,7 @@ from pipeline.errors import ClusterError, FencedError, RequestError
 from pipeline.kafka.clients import ClientSettings, request
 from pipeline.kafka.reader import Reader, read_range
 from pipeline.kafka.record import Record
-from topics.deadletters import (
+from topics.dead_letters import (
     REDRIVEN,
     DeadLetter,
     Redriven,

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from pipeline.errors import ClusterError, RefusalError, RequestError
 from pipeline.kafka.clients import ClientSettings, MonitoredAdmin
-from pipeline.kafka.reader import Reader, Tail, read_range
+from pipeline.kafka.reader import Reader, Tail
 from pipeline.kafka.record import Record
 from pipeline.kafka.topic_admin import find, inspect
-from pipeline.ops.doctor import clocks, horizon, keys, letters, members, readiness, state, writable
+from pipeline.ops.doctor import clocks, horizon, keys, letters, members, processes, state, writable
 from pipeline.ops.doctor.findings import Finding, fine, note, problem
 from pipeline.ops.lag import Lag, group_lag
 from pipeline.ops.parked import JournalPartition
@@ -37,7 +37,9 @@ class ClusterTarget:
     store: Store
     """Of the worker's snapshots."""
     web: Sequence[str]
-    """Addresses of running processes, whose /readyz is asked."""
+    """Addresses of running processes, whose /readyz and /metrics are asked."""
+    web_token: str | None
+    """What these want to see; a secret."""
     worker_group: str
     ahead_max: int
     """How far the sequencer may be ahead of its learner: where a parked record is looked for."""
@@ -68,7 +70,7 @@ def run_checks(target: ClusterTarget, samples: int, probe: bool) -> Iterator[Fin
         yield from _topic_settings(target, there["features"])
     yield from members.check_members(target.client, list(target.groups))
     for address in target.web:
-        yield readiness.check_ready(address)
+        yield from processes.check_process(address, target.web_token)
     yield from _samples(target, there, samples, probe)
     yield from _parked(target, there.get("journal", 0))
     if "journal" in there:
@@ -165,33 +167,22 @@ def _stamped_by_broker(target: ClusterTarget, names: list[str]) -> set[str]:
 
 
 def _state(target: ClusterTarget, partitions: int) -> Iterator[Finding]:
-    """What the newest snapshots show, and how far back predictions can be computed again."""
+    """What the newest snapshots show."""
     journal = topic_name(target.prefix, "journal")
-    states, oldest_ms, trimmed = [], [], 0
+    states = []
     try:
         with closing(Reader(target.client)) as reader:
-            marks = [reader.watermarks(journal, number) for number in range(partitions)]
-        for number, (low, high) in enumerate(marks):
+            ends = [reader.watermarks(journal, number).high for number in range(partitions)]
+        for number, end in enumerate(ends):
             found = newest_fold(target.store, number)
             if found is not None:
                 written = target.store.written_ms(number, found[1].name)
-                states.append(state.PartitionState(found[0], written, high))
-            trimmed += low > 0
-            first = next(iter(read_range(target.client, journal, number, low, high)), None)
-            if first is not None:
-                oldest_ms.append(first.timestamp_ms)
+                states.append(state.PartitionState(found[0], written, end))
     except (ClusterError, RequestError, RefusalError) as error:
         yield note("snapshots", f"could not be read: {error}")
         return
-    now = clocks.now_ms()
-    yield from state.check_state(states, target.snapshot_ms, target.snapshot_records, now)
-    if oldest_ms:
-        days = (now - max(oldest_ms)) / 86_400_000
-        since = "from a snapshot only" if trimmed else "from the beginning"
-        yield fine(
-            "audit horizon",
-            f"predictions of the last {days:.1f} days can be computed again, {since}",
-        )
+    about = target.snapshot_ms, target.snapshot_records, clocks.now_ms()
+    yield from state.check_state(states, *about)
 
 
 def _parked(target: ClusterTarget, partitions: int) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.deadletters import (
+from topics.dead_letters import (
     DeadLetter,
     connect_headers,
     truncate,
