@@ -29,7 +29,8 @@ class CopyOnWrite(Mapping[str, Snapshot]):
     """Streams as they were at one moment, each copied once: when it is taken, or before it changes.
 
     The fold calls `keep` before it touches a stream, the writer of a snapshot takes items from
-    another thread; the lock is held for the copy of one stream.
+    another thread; the lock is held for the copy of one stream. A stream stays listed until its
+    copy is whole: `keep` looks without the lock, and must wait for a copy that is being made.
     """
 
     def __init__(self, streams: dict[str, StreamState | UnopenedLabels]) -> None:
@@ -42,14 +43,19 @@ class CopyOnWrite(Mapping[str, Snapshot]):
         """The stream is about to change."""
         if name in self._streams:
             with self._lock:
-                stream = self._streams.pop(name, None)
+                stream = self._streams.get(name)
                 if stream is not None:
                     self._copies[name] = stream.snapshot()
+                    del self._streams[name]
 
     def __getitem__(self, name: str) -> Snapshot:
         with self._lock:
-            stream = self._streams.pop(name, None)
-            return self._copies.pop(name) if stream is None else stream.snapshot()
+            stream = self._streams.get(name)
+            if stream is None:
+                return self._copies.pop(name)
+            copy = stream.snapshot()
+            del self._streams[name]
+            return copy
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
