@@ -134,6 +134,17 @@ class Block:
         arrays = (self.vectors, self.scaled, self.numbers, self.times)
         return sum(array.nbytes for array in arrays) + self.id_bytes
 
+    def copy(self) -> "Block":
+        """An independent copy. The arrays of a full block are shared: they are never written again,
+        and `erase` makes new ones."""
+        other = object.__new__(Block)
+        vars(other).update(vars(self))
+        other.ids, other.waiting = self.ids.copy(), self.waiting.copy()
+        if len(self.ids) < BLOCK_STEPS:
+            for name in ("vectors", "scaled", "numbers", "times"):
+                setattr(other, name, getattr(self, name).copy())
+        return other
+
     def read(self, row: int, step: int) -> PendingInstance:
         """The instance in a row."""
         made: list[Any] = list(NO_VECTORS)

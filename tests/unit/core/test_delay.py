@@ -12,7 +12,7 @@ from dtgol_core.delay import (
     PendingInstance,
 )
 from dtgol_core.ids import Settled
-from dtgol_core.state import SnapshotError
+from dtgol_core.state import SnapshotError, clone, combine, digest
 from dtgol_core.types import LabelOutcome, Vectors
 
 
@@ -357,3 +357,19 @@ def test_a_table_of_another_layout_is_refused(numbers: int, columns: int) -> Non
     DelayTable.restore(DelayConfig(), table.snapshot(), 3, columns=5)
     with pytest.raises(SnapshotError, match="does not fit together"):
         DelayTable.restore(DelayConfig(), table.snapshot(), numbers, columns)
+
+
+def test_a_copy_shares_full_blocks_and_nothing_that_changes() -> None:
+    """A look runs on a copy of the learner: it must not copy all that waits, nor change it."""
+    table = table_of()
+    fill(table, range(1, 301))
+    before = digest(combine({"delay": table.snapshot()}))
+    other = clone(table)
+    assert other._blocks[0].vectors is table._blocks[0].vectors
+    assert other._blocks[1].vectors is not table._blocks[1].vectors
+    other.add_label(table._blocks[0].ids[7], 1, 300)
+    other.settle_due(301)
+    other.open(instance("new", 301))
+    assert len(other) == len(table)
+    assert not table.waits("new")
+    assert digest(combine({"delay": table.snapshot()})) == before
