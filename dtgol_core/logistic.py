@@ -37,6 +37,17 @@ def answers(weights: FloatArray, branch: FloatArray, vector: FloatArray) -> tupl
 
 
 @compiled
+def score_both(
+    latent_weights: FloatArray,
+    latent: FloatArray,
+    original_weights: FloatArray,
+    original: FloatArray,
+) -> tuple[float, float]:
+    """The scores of a record in both spaces."""
+    return score(latent_weights, latent), score(original_weights, original)
+
+
+@compiled
 def learn(weights: FloatArray, vector: FloatArray, label: int, rate: float, l2: float) -> None:
     """``w ← w − rate·((σ(w·u) − y)·u + l2·w)``, the bias without the last term."""
     residual = score(weights, vector) - label

@@ -78,6 +78,7 @@ class Forest:
     name: ClassVar[str] = "forest"
     kept: ClassVar[tuple[str, ...]] = ()
     scales: ClassVar[tuple[str, ...]] = ("cumulative", "fast")
+    CACHES: ClassVar[tuple[str, ...]] = ("_leaves", "_scored")
 
     def __init__(self, config: Config) -> None:
         self._columns = 0
@@ -89,6 +90,10 @@ class Forest:
         self.finished = 0
         self.trees = Trees()
         self.growth = Growth()
+        self._leaves = np.zeros(TREES, dtype=np.int64)
+        self._scored: tuple[FloatArray, float] | None = None
+        """The row that was last scored and what the regression said; `_leaves` are its leaves. A
+        label is learnt right after its row was scored: its way through the trees is known then."""
 
     def observe(self, instance: Instance) -> tuple[float, ...]:
         """Nothing is learnt without a label."""
@@ -98,15 +103,21 @@ class Forest:
         """Regression and trees together."""
         u = instance.vectors.design
         linear = self.regression.score(u)
-        return sigmoid(min(max(linear, -LOGIT_MAX), LOGIT_MAX) + self._residual(u))
+        residual = _residual(*self.trees.arrays(), self._answering(), u, self._leaves)
+        self._scored = u, linear
+        return sigmoid(min(max(linear, -LOGIT_MAX), LOGIT_MAX) + residual)
 
     def learn(self, instance: Instance, label: int) -> None:
         """Leaves, regression and ring take in the label; then the growing tree goes on."""
         u = instance.vectors.design
-        linear = self.regression.score(u)
+        if self._scored is None or self._scored[0] is not u:
+            self.score(instance)
+        assert self._scored is not None
+        _, linear = self._scored
+        self._scored = None
         p = sigmoid(min(max(linear, -LOGIT_MAX), LOGIT_MAX))
-        trees = self.trees
-        _count(*trees.arrays(), self._answering(), u, label - p, p * (1.0 - p))
+        trees, answering = self.trees, self._answering()
+        _count(trees.gradient, trees.curvature, answering, self._leaves, label - p, p * (1.0 - p))
         self.regression.learn(u, label)
         slot = self.labels_learnt % RING
         self.rows[:, slot] = u[1:]
@@ -142,6 +153,7 @@ class Forest:
     def grow(self, columns: int) -> None:
         """Add columns that are 0 in all rows of the ring."""
         self._columns += columns
+        self._scored = None
         self.regression.grow(*design_prior(self._columns))
         fresh = np.zeros((3 * columns, RING), dtype=np.float32)
         self.rows = np.concatenate([self.rows, fresh])
@@ -172,9 +184,6 @@ class Forest:
 
     def _answering(self) -> int:
         return min(self.finished, TREES)
-
-    def _residual(self, u: FloatArray) -> float:
-        return _residual(*self.trees.arrays(), self._answering(), u)
 
     def snapshot(self) -> dict[str, Any]:
         """Regression, ring, trees, and how far the growing one is."""
@@ -428,32 +437,30 @@ def _residual(
     curvature: FloatArray,
     trees: int,
     u: FloatArray,
+    leaves: IntArray,
 ) -> float:
-    """The mean value of the leaves of a row; 0 without a tree."""
+    """The mean value of the leaves of a row, 0 without a tree; `leaves` becomes their places."""
     total = 0.0
     for tree in range(trees):
         leaf = _leaf(feature[tree], threshold[tree], child[tree], u)
+        leaves[tree] = leaf
         total += gradient[tree, leaf] / (curvature[tree, leaf] + RIDGE)
     return total / trees if trees else 0.0
 
 
 @compiled
 def _count(
-    feature: ShortArray,
-    threshold: SingleArray,
-    child: ShortArray,
     gradient: FloatArray,
     curvature: FloatArray,
     trees: int,
-    u: FloatArray,
+    leaves: IntArray,
     slope: float,
     bend: float,
 ) -> None:
     """The leaves of a row take in its label."""
     for tree in range(trees):
-        leaf = _leaf(feature[tree], threshold[tree], child[tree], u)
-        gradient[tree, leaf] += slope
-        curvature[tree, leaf] += bend
+        gradient[tree, leaves[tree]] += slope
+        curvature[tree, leaves[tree]] += bend
 
 
 @compiled
