@@ -250,6 +250,8 @@ class FeatureConfig:
 class Config:
     """All settings of a learner.
 
+    Examples
+    --------
     >>> Config.read({"copula": {"window": 50}}).copula.window
     50
     >>> Config.read({"preset": "paper"}).delay.release

@@ -343,6 +343,7 @@ class Evaluation:
             "next_offsets": dict(self.next_offsets),
             "floor": self.floor,
             "counts": dict(sorted(self.counts.items())),
+            "pairs": len(self.pairs),
         }
         self._copied = CopyOnWrite(self.boards)
         return EvaluationCopy(dict(self.next_offsets), state, self._copied, self.pairs.copy())

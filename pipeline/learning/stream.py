@@ -33,12 +33,13 @@ class StreamState:
         self.learner_bytes = 0
         """Memory of the learner when it was last measured."""
 
-    def measure(self) -> int:
+    def measure(self, anew: bool = False) -> int:
         """Measure the learner if its columns have grown, and now and then; how much it has grown.
 
-        Not at every record: it costs about as much as one.
+        Not at every record: it costs about as much as one. `anew`: in any case.
         """
-        if self.learner.columns.width == self._width and self.learner.step % MEASURE_STEPS:
+        due = anew or self.learner.columns.width != self._width
+        if not due and self.learner.step % MEASURE_STEPS:
             return 0
         before = self.learner_bytes
         self._width, self.learner_bytes = self.learner.columns.width, self.learner.state_bytes
