@@ -243,7 +243,9 @@ class PairMemory:
 
     def copy(self) -> PairCopy:
         """As it is now, copied quickly: rows are never changed."""
-        predictions, instances = list(self._predictions.items()), list(self._instances.items())
+        # Keys and values apart: hundreds of thousands of pairs would be as many new objects.
+        predictions = list(self._predictions), list(self._predictions.values())
+        instances = list(self._instances), list(self._instances.values())
         return PairCopy(list(self._names.names), predictions, instances)
 
     def fill(self, arrays: Mapping[str, Any]) -> None:
@@ -273,16 +275,19 @@ class PairCopy(NamedTuple):
     """References to all rows of a `PairMemory`, between two records."""
 
     names: list[tuple[str, str]]
-    predictions: list[tuple[int, bytes]]
-    instances: list[tuple[int, int | bytes]]
+    predictions: tuple[list[int], list[bytes]]
+    """Offsets, and the row of each."""
+    instances: tuple[list[int], list[int | bytes]]
+    """Keys, and what is kept of each."""
 
     def arrays(self) -> dict[str, Any]:
         """For a snapshot: equal memories give equal arrays, whatever their order was."""
         chunks: defaultdict[int, list[tuple[int, bytes]]] = defaultdict(list)
-        for offset, row in sorted(self.predictions):
+        for offset, row in sorted(zip(*self.predictions, strict=True)):
             chunks[offset // CHUNK_OFFSETS].append((offset, row))
         instances: defaultdict[int | None, list[tuple[int, ...]]] = defaultdict(list)
-        for key, kept in sorted(self.instances, key=lambda each: each[0]):
+        kept_by_key = zip(*self.instances, strict=True)
+        for key, kept in sorted(kept_by_key, key=lambda each: each[0]):
             if isinstance(kept, bytes):
                 size = _INSTANCE.size
                 offsets = struct.unpack_from(f"<{(len(kept) - size) // 8}q", kept, size)

@@ -46,7 +46,7 @@ class PartitionPart(Protocol):
     def probes(self, ends: Ends) -> Iterable[Probe]: ...
     def unready(self) -> list[str]: ...
     def health(self) -> dict[str, Any]: ...
-    def status(self) -> dict[str, Any]: ...
+    async def status(self) -> dict[str, Any]: ...
     @property
     def counts(self) -> Mapping[str, int]: ...
     def samples(self) -> Iterable[Sample]: ...
@@ -227,11 +227,11 @@ class Process:
         ]
         return [*self.watchdog.stalled, *self.watchdog.topic_faults, *parts]
 
-    def status(self) -> dict[str, Any]:
+    async def status(self) -> dict[str, Any]:
         """What `/status` shows."""
         partitions: dict[str, dict[str, Any]] = {}
-        for number, part in self._parts():
-            partitions.setdefault(str(number), {}).update(part.status())
+        for number, part in list(self._parts()):
+            partitions.setdefault(str(number), {}).update(await part.status())
         return {
             "role": self.role.name,
             "group": self.settings.group(self.role.name),

@@ -208,7 +208,7 @@ def test_a_checkpoint_is_taken_up_by_the_next_learner() -> None:
     setup.put(12)
     setup.run_to(13)
     assert setup.answered() == [f"i{number}" for number in range(13)]
-    assert setup.learner.status()["snapshot_offset"] == 12
+    assert asyncio.run(setup.learner.status())["snapshot_offset"] == 12
 
 
 def test_what_is_committed_is_not_sent_again_and_what_is_not_is() -> None:
