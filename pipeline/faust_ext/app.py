@@ -30,6 +30,9 @@ from topics.journal import SOURCE_HEADERS_MAX
 
 log = logging.getLogger(__name__)
 
+GC_THRESHOLDS = 10_000, 10, 10
+"""Objects before a collection of the youngest, and how many of these before one of the older: with
+Python's 700 a burst of records is many of them. Hardly anything here is in a cycle."""
 POLL_RECORDS = 500
 BUFFER_BATCHES = 16
 """Fetched and not taken by an agent, which takes them as soon as it runs."""
@@ -140,7 +143,7 @@ class FaustApp:
         """The consumer may not read any more."""
         exit_now(FAILED, _without_rights(error))
 
-    def consumer_crashed(self, error: Exception) -> None:
+    def consumer_crashed(self, error: BaseException) -> None:
         """Faust's fetcher has ended: nothing would come any more, and Faust's shutdown may hang."""
         exit_if_known(error)
         exit_now(FAILED, f"Faust's consumer crashed ({error!r}); nothing is lost, start it again")
@@ -158,9 +161,11 @@ class FaustApp:
         )
         worker.spinner = None  # it writes escape codes, to a log file too
         # Modules and compiled kernels live as long as the process: a full collection that looks
-        # through all of them holds the event loop for some 70 ms.
+        # through all of them holds the event loop for some 70 ms. So do the learners once they are
+        # restored (`pipeline.runtime.partition`).
         gc.collect()
         gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
         try:
             worker.execute_from_commandline()
         finally:

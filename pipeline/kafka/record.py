@@ -39,8 +39,10 @@ class Record(NamedTuple):
     @property
     def occupied(self) -> int:
         """Bytes of memory that it takes, about: Python's objects weigh more than what they hold."""
-        headers = sum(len(name) + len(value or b"") + HEADER_BYTES for name, value in self.headers)
-        return len(self.key or b"") + len(self.value or b"") + headers + RECORD_BYTES
+        size = len(self.key or b"") + len(self.value or b"") + RECORD_BYTES
+        for name, value in self.headers:
+            size += len(name) + HEADER_BYTES + (len(value) if value is not None else 0)
+        return size
 
     @staticmethod
     def from_aiokafka(record: Any) -> Record:

@@ -35,7 +35,9 @@ class LearnerMetrics:
     def answered(self, record: Record, outputs: Sequence[Output]) -> None:
         """A journal record was applied: measure the age of the features that it has answered."""
         if outputs and outputs[0].topic == "predictions":
-            stamp = dict(record.headers).get(_TIMESTAMP)
+            # Of headers with one name the last counts; ours are the last.
+            stamps = (raw for name, raw in reversed(record.headers) if name == _TIMESTAMP)
+            stamp = next(stamps, None)
             if stamp is not None:
                 self._latency.observe(max(0.0, self._now() - int(stamp) / 1000))
 

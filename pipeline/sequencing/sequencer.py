@@ -35,8 +35,8 @@ from pipeline.sequencing.journal_repair import (
     source_offsets,
 )
 from pipeline.sequencing.merge import FEATURES, LABELS, Merge, SourceRecord
-from pipeline.sequencing.stamps import LeastAge
-from topics.deadletters import DeadLetter, truncate
+from pipeline.sequencing.record_age import LeastAge
+from topics.dead_letters import DeadLetter, truncate
 from topics.headers import producer_headers, record_bytes, write_headers
 from topics.journal import NO_OFFSET, CopyHeaders, Padding, RecordKind, Source, write_control
 from topics.reasons import Reason, Rejection
@@ -170,8 +170,10 @@ class PartitionSequencer:
             self._waits_for_learner = behind > config.ahead_max
             if self._waits_for_learner or not self.copy_batch():
                 self._wake.clear()
+                # Not `wait_for`, which makes a task of every wait.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), IDLE_S)
+                    async with asyncio.timeout(IDLE_S):
+                        await self._wake.wait()
             else:
                 await asyncio.sleep(0)
             self._outbox.poll()

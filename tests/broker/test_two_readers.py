@@ -28,7 +28,7 @@ from tests.broker.conftest import MakeTopics
 from tests.support.fake_kafka import FakeKafka
 from tests.support.latin_header import Latin, send_batch
 from tests.support.stage import Stage
-from topics.deadletters import DeadLetter
+from topics.dead_letters import DeadLetter
 from topics.headers import Header, producer_headers, read_headers
 from topics.journal import SOURCE_HEADERS_MAX, RecordKind, Source
 
@@ -139,7 +139,7 @@ async def send_bomb(bootstrap: str, topic: str, size: int) -> None:
 def test_a_decompression_bomb_is_a_dead_letter(
     real_broker: Broker, prefix: str, tmp_path: Path
 ) -> None:
-    """Issue 11, 3: 200 MB out of 200 kB; docs/limits.md gives the memory that it takes."""
+    """200 MB out of 200 kB; docs/limits.md gives the memory that it takes."""
     stage = Stage(real_broker, prefix, tmp_path, partitions=1)
     with stage.worker() as worker:
         worker.await_ready(1)
