@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from dtgol_core.delay import EXPIRY_SETTINGS
+from dtgol_core.delay import EXPIRY_SETTINGS, SHARED_BOUND
 from dtgol_core.types import LabelOutcome
 from topics.journal import RecordKind
 from topics.reasons import Reason
@@ -78,7 +78,7 @@ COUNTERS = (
         "labels/late",
         "late_labels",
         "setting",
-        tuple(f"delay.{name}" for name in EXPIRY_SETTINGS),
+        (*(f"delay.{name}" for name in EXPIRY_SETTINGS), f"limits.{SHARED_BOUND}"),
         "Late labels by the setting that let their instance expire.",
     ),
     StateCounter(
