@@ -256,12 +256,14 @@ class PairMemory:
                 for name, kind in _ARRAYS.items()
             }
             for offset, each in _predictions_of(part):
-                if offset in self._predictions:
-                    raise SnapshotError(f"the snapshot is damaged: {offset} is there twice")
+                if offset < 0 or offset in self._predictions:
+                    raise SnapshotError(f"the snapshot is damaged: offset {offset}")
                 self.add(offset, each)
                 offsets[each.key].append(offset)
             rows += part["instances"].tolist()
         for key, *row in rows:
+            if not {row[0], row[4]} <= {-1, 0, 1}:
+                raise SnapshotError("the snapshot is damaged: a label is neither 0 nor 1")
             self.keep(key, Instance.of(row, sorted(offsets.pop(key, ()))))
         for key, alone in offsets.items():
             if len(alone) > 1:
@@ -337,6 +339,9 @@ def _array(arrays: Mapping[str, Any], name: str, dtype: str, columns: int | None
 def _predictions_of(part: Mapping[str, Any]) -> Iterator[tuple[int, StoredPrediction]]:
     texts = unpack_ids(part["names_text"], part["names_lengths"])
     names = list(zip(texts[0::2], texts[1::2], strict=True))
+    inside = (part["probabilities"] >= 0.0) & (part["probabilities"] <= 1.0)
+    if not inside.all() or (part["name"] < 0).any():
+        raise SnapshotError("the snapshot is damaged: a probability or a name")
     columns = (part[name].tolist() for name in ("numbers", "probabilities", "name", "set"))
     for (offset, *numbers), probabilities, name, mask in zip(*columns, strict=True):
         row = *names[name], *numbers, *probabilities, SETS[mask]
