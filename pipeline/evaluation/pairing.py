@@ -305,6 +305,11 @@ class Evaluation:
             self.counts["labels/unmatched"] += 1
 
     @property
+    def unscored(self) -> int:
+        """Predictions without a label: what is lost when memory ends; the others make room."""
+        return self._unscored
+
+    @property
     def unmatched(self) -> int:
         """Labels without a prediction."""
         return len(self._unmatched)
@@ -343,7 +348,7 @@ class Evaluation:
             "next_offsets": dict(self.next_offsets),
             "floor": self.floor,
             "counts": dict(sorted(self.counts.items())),
-            "pairs": len(self.pairs),
+            "unscored": self._unscored,
         }
         self._copied = CopyOnWrite(self.boards)
         return EvaluationCopy(dict(self.next_offsets), state, self._copied, self.pairs.copy())
