@@ -11,7 +11,6 @@ from pipeline.cli.exit_codes import help_line
 from pipeline.cli.options import (
     RowSource,
     comma_list,
-    describe_columns,
     echo_json,
     json_option,
     row_options,
@@ -61,7 +60,7 @@ def backtest(
     if predictions is not None:
         _check_output(predictions, file.source)
     rows, table = file.read()
-    describe_columns(table)
+    click.echo("\n".join(table.describe()), err=True)
 
     from dtgol_core.learner import Learner
     from pipeline.offline.backtest import run_backtest

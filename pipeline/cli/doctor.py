@@ -6,6 +6,7 @@ import click
 
 from pipeline.cli.exit_codes import help_line
 from pipeline.cli.options import Target, cluster_options, echo_json, json_option
+from pipeline.cli.progress import status
 
 
 @click.command(epilog=help_line("doctor"))
@@ -38,6 +39,7 @@ def doctor(target: Target, samples: int, probe: bool, web: tuple[str, ...], as_j
     Nothing is changed, unless by --probe. Of sampled records only key, stream and id are looked
     at, and nothing of them is shown.
     """
+    from pipeline.evaluation.pairs import PAIR_BYTES
     from pipeline.kafka.auth import read_secret
     from pipeline.ops.doctor.checks import ClusterTarget, run_checks
     from pipeline.ops.doctor.findings import Status, verdict
@@ -57,14 +59,18 @@ def doctor(target: Target, samples: int, probe: bool, web: tuple[str, ...], as_j
         web,
         token,
         settings.group("worker"),
+        make_store(settings, target.client, "evaluator"),
+        settings.evaluator.pairs_bytes_max // PAIR_BYTES,
         settings.worker.journal_ahead_max,
     )
     findings = []
-    for finding in run_checks(cluster, samples, probe):
-        findings.append(finding)
-        if not as_json:
-            advice = f"\n         → {finding.advice}" if finding.advice else ""
-            click.echo(f"{finding.status:8} {finding.check}: {finding.text}{advice}")
+    with status() as show:
+        for finding in run_checks(cluster, samples, probe, show):
+            findings.append(finding)
+            show("")
+            if not as_json:
+                advice = f"\n         → {finding.advice}" if finding.advice else ""
+                click.echo(f"{finding.status:8} {finding.check}: {finding.text}{advice}")
     healthy = all(each.status is not Status.PROBLEM for each in findings)
     if as_json:
         listed = [asdict(each) for each in findings]

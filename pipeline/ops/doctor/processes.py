@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 from prometheus_client.parser import text_string_to_metric_families
 
 from pipeline.ops.doctor.findings import Finding, fine, note, problem
-from pipeline.ops.doctor.state import FULL_MAX, OLDEST_GO
+from pipeline.ops.doctor.state import FULL_MAX, NO_FAULT
 
 ANSWER_S = 10.0
 RATIO = "dtgol_bound_used_ratio"
@@ -51,7 +51,7 @@ def judge_bounds(address: str, metrics: str) -> Iterator[Finding]:
     full = {bound: used for bound, used in fullest.items() if used[0] > FULL_MAX}
     for bound, (share, partition) in sorted(full.items()):
         text = f"{share:.0%} of {bound} is in use (partition {partition})"
-        judge = note if bound in OLDEST_GO else problem
+        judge = note if bound in NO_FAULT else problem
         yield judge(check, text, f"raise {bound}; docs/limits.md says what happens at it")
     if not fullest:
         yield note(check, "it has no partition that is ready")

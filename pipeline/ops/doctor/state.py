@@ -20,9 +20,17 @@ FULL_MAX = 0.9
 AGE_FACTOR = 10
 """Snapshots that are so many times overdue are not late, they fail."""
 
-OLDEST_GO = frozenset({"delay.pending_max", "delay.pending_bytes_max", "delay.settled_max"})
-"""Bounds at which only the oldest goes: a full one is no fault by itself. Labels that come too late
-because of it are counted, and judged by their share."""
+NO_FAULT = frozenset(
+    {
+        "delay.pending_bytes_max",
+        "delay.pending_max",
+        "delay.settled_max",
+        "evaluator.pairs_bytes_max",
+        "worker.queue_bytes_max",
+    }
+)
+"""Bounds at which only the oldest goes, or what comes waits: a full one is no fault by itself.
+Labels that come too late because of it are counted, and judged by their share; so is the lag."""
 
 
 class PartitionState(NamedTuple):
@@ -158,7 +166,7 @@ def _fullness(states: list[PartitionState]) -> Iterator[Finding]:
                 fullest[share.setting] = share
     full = [share for share in fullest.values() if share.ratio > FULL_MAX]
     for share in full:
-        judge = note if share.setting in OLDEST_GO else problem
+        judge = note if share.setting in NO_FAULT else problem
         yield judge("bounds", share.text, f"raise {share.setting}: at it {share.at_bound}")
     if not full:
         yield fine("bounds", "; ".join(share.text for share in fullest.values()))

@@ -239,6 +239,24 @@ def test_kinds_mixed_columns_and_the_majority_are_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("fake")
+def test_of_json_lines_no_kind_is_claimed_that_only_the_learner_decides(tmp_path: Path) -> None:
+    """Seen: "taken as text", although values of JSON lines are passed on as they are."""
+    path = tmp_path / "stream.jsonl"
+    cells = ['"n/a"', "1", "2.5", '"x"', "true"]
+    lines = [f'{{"n": {cell}, "p": 0.5, "e": null, "label": 1}}' for cell in cells]
+    path.write_text("\n".join(lines) + "\n")
+    result = call(path)
+    assert result.exit_code == 0
+    assert result.stderr.splitlines()[:3] == [
+        "number columns (1): p",
+        "empty columns (1): e",
+        "mixed: n: 2 numbers, 1 text, 1 true/false (such as 'x'); passed on as they are: the "
+        "learner goes by the type that most of the first cells have, and cells of another are "
+        "missing",
+    ]
+
+
+@pytest.mark.usefixtures("fake")
 def test_ids_of_the_file_are_those_of_the_predictions(tmp_path: Path) -> None:
     path, out = tmp_path / "stream.csv", tmp_path / "out.csv"
     path.write_text("who,p,label\na7,0.5,0\na8,0.6,1\n")

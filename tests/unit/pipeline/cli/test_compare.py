@@ -2,6 +2,10 @@
 
 import csv
 import json
+import os
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +20,9 @@ from pipeline.offline.compare.methods import Method, all_methods, choose
 from pipeline.offline.compare.output import BEGIN, END
 from pipeline.offline.compare.run import RunStore, run_all, whole_seeds
 from pipeline.offline.compare.sources import StreamSource, files, rows_of
+from tests.support.commands import ROOT
 from tests.support.comparisons import TIERS, csv_folder, small, two_streams
+from tests.support.waiting import wait_until
 
 FEW = "dt-gol,fobos,naive,no-softlabels,replay,last-label"
 
@@ -206,6 +212,27 @@ def test_it_says_once_that_kernels_are_compiled(
         first, again = call(*arguments), call(*arguments)
     assert first.stderr.count("compiling once, about 10 s\n") == 1
     assert "compiling" not in again.stderr, "nothing is left to run"
+
+
+def test_ctrl_c_ends_all_processes_with_one_sentence(tmp_path: Path) -> None:
+    """A terminal sends it to the children too: seen were their tracebacks."""
+    command = ("-m", "pipeline", "compare", "--quick", "--methods", "dt-gol,naive")
+    arguments = ("--processes", "2", "--out", str(tmp_path))
+    with subprocess.Popen(
+        [sys.executable, *command, *arguments],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as child:
+        runs = tmp_path / "runs"
+        wait_until(lambda: any(runs.rglob("*.json")), "a run", 120, lambda: child.poll() is None)
+        os.killpg(child.pid, signal.SIGINT)
+        _, shown = child.communicate(timeout=60)
+    assert child.returncode == 130, shown
+    assert "Traceback" not in shown
+    assert shown.splitlines()[-1].startswith("stopped; finished runs are kept")
 
 
 def test_the_full_run_is_sized_for_forty_minutes_on_two_cores(
