@@ -19,7 +19,7 @@ import numpy as np
 from dtgol_core.config import DelayConfig
 from dtgol_core.ids import IdMemory, id_hash
 from dtgol_core.state import ENTRY_BYTES, SnapshotError, pack_ids, subsection, unpack_ids
-from dtgol_core.types import LabelOutcome, Vectors
+from dtgol_core.types import NO_VECTORS, LabelOutcome, Vectors
 
 BLOCK_STEPS = 256
 EXPIRE_STEP_MAX = 64
@@ -79,7 +79,7 @@ class Block:
     ARRAYS = ("vectors", "scaled", "numbers", "times", "id_text", "id_lengths")
 
     def __init__(self, columns: int, numbers: int, scales: tuple[str, ...]) -> None:
-        self._scales = scales
+        self._scales = tuple(Vectors._fields.index(scale) for scale in scales)
         self.ids: list[str] = []
         self.vectors = np.zeros((BLOCK_STEPS, 2, columns))
         self.scaled = np.zeros((BLOCK_STEPS, len(scales), columns), dtype=np.float32)
@@ -89,24 +89,33 @@ class Block:
         self.id_bytes = 0
         self._full: dict[str, Any] | None = None
 
-    def write(self, row: int, instance: PendingInstance) -> None:
-        """Write the next row; the block widens with the feature space while it is open."""
-        missing = len(instance.vectors.latent) - self.vectors.shape[2]
+    def write(self, row: int, instance: PendingInstance) -> int:
+        """Write the next row; the block widens with the feature space while it is open.
+
+        Returns the bytes that it has grown by.
+        """
+        id, _, vectors, numbers, event_time_ms = instance
+        grown, missing = self.add_id(id), len(vectors.latent) - self.vectors.shape[2]
         if missing:
+            before = self.bytes
             wider = ((0, 0), (0, 0), (0, missing))
             self.vectors, self.scaled = np.pad(self.vectors, wider), np.pad(self.scaled, wider)
-        self.add_id(instance.id)
-        self.vectors[row] = instance.vectors[:2]
+            grown += self.bytes - before
+        self.vectors[row, 0] = vectors.latent
+        self.vectors[row, 1] = vectors.original
         for place, scale in enumerate(self._scales):
-            self.scaled[row, place] = getattr(instance.vectors, scale)
-        self.numbers[row] = instance.numbers
-        self.times[row] = _NO_TIME if instance.event_time_ms is None else instance.event_time_ms
+            self.scaled[row, place] = vectors[scale]
+        self.numbers[row] = numbers
+        self.times[row] = _NO_TIME if event_time_ms is None else event_time_ms
         self.waiting.add(row)
+        return grown
 
-    def add_id(self, id: str) -> None:
-        """The id of the next row."""
+    def add_id(self, id: str) -> int:
+        """The id of the next row; the bytes it takes."""
         self.ids.append(id)
-        self.id_bytes += _id_bytes(id)
+        taken = _id_bytes(id)
+        self.id_bytes += taken
+        return taken
 
     def erase(self, row: int) -> None:
         """Blank a row. The block is another one for a store then."""
@@ -128,13 +137,27 @@ class Block:
         arrays = (self.vectors, self.scaled, self.numbers, self.times)
         return sum(array.nbytes for array in arrays) + self.id_bytes
 
+    def copy(self) -> "Block":
+        """An independent copy. The arrays of a full block are shared: they are never written again,
+        and `erase` makes new ones."""
+        other = object.__new__(Block)
+        vars(other).update(vars(self))
+        other.ids, other.waiting = self.ids.copy(), self.waiting.copy()
+        if len(self.ids) < BLOCK_STEPS:
+            for name in ("vectors", "scaled", "numbers", "times"):
+                setattr(other, name, getattr(self, name).copy())
+        return other
+
     def read(self, row: int, step: int) -> PendingInstance:
         """The instance in a row."""
-        scaled = dict(zip(self._scales, self.scaled[row], strict=True))
-        vectors, numbers = Vectors(*self.vectors[row], **scaled), self.numbers[row].tolist()
+        made: list[Any] = list(NO_VECTORS)
+        made[0], made[1] = self.vectors[row, 0], self.vectors[row, 1]
+        for place, scale in enumerate(self._scales):
+            made[scale] = self.scaled[row, place]
         time = int(self.times[row])
         known = None if time == _NO_TIME else time
-        return PendingInstance(self.ids[row], step, vectors, numbers, known)
+        numbers = self.numbers[row].tolist()
+        return PendingInstance(self.ids[row], step, Vectors._make(made), numbers, known)
 
     def snapshot(self) -> dict[str, Any]:
         """The rows that are written. A full block is never written again: its arrays are shared."""
@@ -231,6 +254,10 @@ class DelayTable:
         """Labels that arrived before their features."""
         return len(self._early)
 
+    def waits(self, id: str) -> bool:
+        """Whether an instance of this id waits for its label."""
+        return id in self._steps
+
     def knows(self, id: str) -> bool:
         """Whether features of this id were answered before, as far as is remembered."""
         return id in self._steps or self.settled.find(id) is not None
@@ -254,11 +281,9 @@ class DelayTable:
             columns = len(instance.vectors.latent)
             block = self._blocks[number] = Block(columns, self._numbers, self._scales)
             self._bytes += block.bytes
-        before = block.bytes
         while len(block.ids) < row:  # only step 0 of block 0, which does not exist
-            block.add_id("")
-        block.write(row, instance)
-        self._bytes += block.bytes - before
+            self._bytes += block.add_id("")
+        self._bytes += block.write(row, instance)
         if not self._steps:
             self._oldest = instance.step
         self._steps[instance.id] = instance.step
@@ -272,10 +297,12 @@ class DelayTable:
             self._enqueue(instance.step, early[0])
         left: list[Departure] = []
         while len(left) < EXPIRE_STEP_MAX:
-            oldest = self._oldest_waiting()
             if len(self._steps) > self._config.pending_max:
-                left.append(self._leave(oldest, "pending_max"))
-            elif self._bytes > self._config.pending_bytes_max and oldest // BLOCK_STEPS < number:
+                left.append(self._leave(self._oldest_waiting(), "pending_max"))
+            elif self._bytes > self._config.pending_bytes_max:
+                oldest = self._oldest_waiting()
+                if oldest // BLOCK_STEPS == number:
+                    break
                 left.append(self._leave(oldest, "pending_bytes_max"))
             else:
                 break
@@ -545,10 +572,15 @@ class DelayTable:
 
 
 def _shared(arrays: dict[str, Any]) -> dict[str, Any]:
-    """Arrays that state and snapshots have in common: they become read-only."""
-    for array in arrays.values():
-        array.flags.writeable = False
-    return arrays
+    """Read-only views of arrays that state and snapshots have in common.
+
+    The state's own stay writable: to Numba a read-only array is of another type, for which it would
+    compile every loop anew, seconds long and inside of a serving worker.
+    """
+    views = {name: array.view() for name, array in arrays.items()}
+    for view in views.values():
+        view.flags.writeable = False
+    return views
 
 
 def _id_bytes(id: str) -> int:

@@ -108,8 +108,8 @@ class IdMemory:
     def find_hash(self, hash: int) -> Settled | None:
         """The same, by the hash of the id."""
         place = self._recent.get(hash, -1)
-        if place < 0:
-            at = int(np.searchsorted(self._sorted, hash))
+        if place < 0 and len(self._sorted):
+            at = int(self._sorted.searchsorted(hash))
             if at < len(self._sorted) and int(self._sorted[at]) == hash:
                 place = int(self._places[at])
         if place < self._first:

@@ -13,7 +13,7 @@ from dtgol_core.delay import (
     PendingInstance,
 )
 from dtgol_core.ids import Settled
-from dtgol_core.state import SnapshotError
+from dtgol_core.state import SnapshotError, clone, combine, digest
 from dtgol_core.types import LabelOutcome, Vectors
 
 
@@ -386,3 +386,19 @@ def test_instances_are_given_up_for_other_tables_but_for_those_of_the_newest_blo
 
 def test_an_empty_table_has_nothing_to_give_up() -> None:
     assert table_of().give_up_oldest() == []
+
+
+def test_a_copy_shares_full_blocks_and_nothing_that_changes() -> None:
+    """A look runs on a copy of the learner: it must not copy all that waits, nor change it."""
+    table = table_of()
+    fill(table, range(1, 301))
+    before = digest(combine({"delay": table.snapshot()}))
+    other = clone(table)
+    assert other._blocks[0].vectors is table._blocks[0].vectors
+    assert other._blocks[1].vectors is not table._blocks[1].vectors
+    other.add_label(table._blocks[0].ids[7], 1, 300)
+    other.settle_due(301)
+    other.open(instance("new", 301))
+    assert len(other) == len(table)
+    assert not table.waits("new")
+    assert digest(combine({"delay": table.snapshot()})) == before
