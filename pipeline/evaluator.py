@@ -12,6 +12,7 @@ from pipeline.agents import add_agent
 from pipeline.evaluation.pairing import Bounds
 from pipeline.evaluation.pairs import PAIR_BYTES
 from pipeline.evaluation.partition import EvaluatorConfig, PartitionEvaluator
+from pipeline.evaluation.poison import FailureFiles
 from pipeline.evaluation.view import streams_page
 from pipeline.kafka.auth import Security
 from pipeline.kafka.cluster import find_gaps, inspect_cluster, refuse_gaps
@@ -19,6 +20,7 @@ from pipeline.learning.fold_config import FoldConfig
 from pipeline.runtime.checkpoint import Checkpointer
 from pipeline.runtime.fingerprint import fingerprint
 from pipeline.runtime.port import LiveKafka
+from pipeline.runtime.positions import positions_folder
 from pipeline.runtime.process import PartitionPart, Process, Role
 from pipeline.settings import Settings
 from pipeline.snapshots import make_store
@@ -64,6 +66,8 @@ def make_evaluator(
         metrics_streams_max=settings.web.metrics_streams_max,
         costs=costs,
     )
+    name = f"evaluator.{settings.topic('predictions')}.{cluster.topic_ids['predictions']}"
+    failures = FailureFiles(positions_folder(settings), name, FOLLOWED, cluster.partitions)
     store = make_store(settings, client | settings.kafka.timeouts, "evaluator")
     evaluators: dict[int, PartitionEvaluator] = {}
 
@@ -84,7 +88,7 @@ def make_evaluator(
             settings.snapshots.every_ms / 1000,
         )
         evaluators[number] = PartitionEvaluator(
-            number, config, kafka, process.outbox, scores, checkpoints
+            number, config, kafka, process.outbox, scores, checkpoints, failures
         )
         return [evaluators[number]]
 

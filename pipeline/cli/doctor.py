@@ -39,6 +39,7 @@ def doctor(target: Target, samples: int, probe: bool, web: tuple[str, ...], as_j
     Nothing is changed, unless by --probe. Of sampled records only key, stream and id are looked
     at, and nothing of them is shown.
     """
+    from pipeline.evaluation.pairs import PAIR_BYTES
     from pipeline.kafka.auth import read_secret
     from pipeline.ops.doctor.checks import ClusterTarget, run_checks
     from pipeline.ops.doctor.findings import Status, verdict
@@ -58,6 +59,8 @@ def doctor(target: Target, samples: int, probe: bool, web: tuple[str, ...], as_j
         web,
         token,
         settings.group("worker"),
+        make_store(settings, target.client, "evaluator"),
+        settings.evaluator.pairs_bytes_max // PAIR_BYTES,
         settings.worker.journal_ahead_max,
     )
     findings = []

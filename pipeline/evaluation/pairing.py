@@ -336,6 +336,7 @@ class Evaluation:
             "next_offsets": dict(self.next_offsets),
             "floor": self.floor,
             "counts": dict(sorted(self.counts.items())),
+            "pairs": len(self.pairs),
         }
         boards = {stream: board.snapshot() for stream, board in sorted(self.boards.items())}
         return EvaluationCopy(dict(self.next_offsets), state, boards, self.pairs.copy())

@@ -87,6 +87,7 @@ def orphan_dead_letter(ref: PartitionRef, held: EarlyLabel) -> Output:
         held.offset,
         Reason.LABEL_ORPHAN,
         "its features did not come while it was held",
+        topic_id=held.topic_id,
     )
     headers = [*held.headers, *write_headers(letter)]
     return Output("dead-letters", held.key, held.value, headers)

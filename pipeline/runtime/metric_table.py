@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from dtgol_core.delay import EXPIRY_SETTINGS
+from dtgol_core.delay import EXPIRY_SETTINGS, SHARED_BOUND
 from dtgol_core.types import LabelOutcome
 from topics.journal import RecordKind
 from topics.reasons import Reason
@@ -78,7 +78,7 @@ COUNTERS = (
         "labels/late",
         "late_labels",
         "setting",
-        tuple(f"delay.{name}" for name in EXPIRY_SETTINGS),
+        (*(f"delay.{name}" for name in EXPIRY_SETTINGS), f"limits.{SHARED_BOUND}"),
         "Late labels by the setting that let their instance expire.",
     ),
     StateCounter(
@@ -118,19 +118,20 @@ COUNTERS = (
         "outcome",
         (
             *("kept", "scored", "unlabelled", "repeat", "duplicate", "foreign", "refused"),
-            "without-board",
+            *("without-board", "failed"),
         ),
         "Predictions read: kept, scored at least once, forgotten without a label, not scored "
-        "(repeat, duplicate, foreign, refused), scored without a scoreboard.",
+        "(repeat, duplicate, foreign, refused), scored without a scoreboard, left out because the "
+        "evaluator failed on them three times.",
     ),
     StateCounter(
         "evaluator",
         "labels",
         "labels",
         "outcome",
-        ("first", "corrected", "repeated", "default", "unmatched", "erase", "refused"),
+        ("first", "corrected", "repeated", "default", "unmatched", "erase", "refused", "failed"),
         "Labels read: first of their id, another value, the same again, default labels, forgotten "
-        "without a prediction, erasures, refused.",
+        "without a prediction, erasures, refused, left out after three failures.",
     ),
 )
 _BOTH = ("worker", "evaluator")

@@ -209,7 +209,9 @@ class LimitSettings:
     streams_max: int = _is(1_000, "Streams in one partition.", 1, 100_000)
     state_bytes_max: int = _is(
         134_217_728,
-        "Memory of the learners of one partition; at it, new streams and new features are refused.",
+        "Memory of the learners of one partition; at it, new streams and new features are refused. "
+        "Half of it is the most for instances that wait, a quarter for remembered ids: beyond that "
+        "the stream that has most gives up its oldest.",
         1_048_576,
         2**40,
     )

@@ -14,7 +14,7 @@ from dtgol_core.columns import LEVELS_MAX, MAGNITUDE_MAX
 from dtgol_core.config import Config
 from pipeline.kafka.writer import WAITING_BYTES_MAX, WAITING_MAX
 from pipeline.learning.answered import LOST_MAX
-from pipeline.learning.fold import OUTPUT_BYTES_MAX
+from pipeline.learning.fold import PREDICTION_BYTES
 from pipeline.learning.fold_config import RECORD_BYTES_MAX
 from pipeline.learning.poison import CRASHES_MAX
 from pipeline.ops.lag import COUNT_MAX
@@ -77,7 +77,7 @@ def test_every_bound_stands_on_the_page_with_its_default(name: str, value: Any) 
     [
         f"| levels of one text feature | {LEVELS_MAX} |",
         f"| ±{MAGNITUDE_MAX:.0e} |".replace("e+", "e"),
-        f"| a prediction with its record's own headers | {OUTPUT_BYTES_MAX:,} bytes |",
+        f"headers | `record_bytes_max` and {PREDICTION_BYTES // 1024} KiB |",
         f"| crashes at one journal record, of whatever kind | {CRASHES_MAX} |",
         f"| snapshots kept | {KEPT} |",
         f"| {WAITING_MAX:,} records or {WAITING_BYTES_MAX >> 20} MiB |",

@@ -9,7 +9,17 @@ from pipeline.kafka.clients import ClientSettings, MonitoredAdmin
 from pipeline.kafka.reader import Reader, Tail
 from pipeline.kafka.record import Record
 from pipeline.kafka.topic_admin import find, inspect
-from pipeline.ops.doctor import clocks, horizon, keys, letters, members, processes, state, writable
+from pipeline.ops.doctor import (
+    clocks,
+    horizon,
+    keys,
+    letters,
+    members,
+    processes,
+    scoring,
+    state,
+    writable,
+)
 from pipeline.ops.doctor.findings import Finding, fine, note, problem
 from pipeline.ops.lag import Lag, group_lag
 from pipeline.ops.parked import JournalPartition
@@ -41,6 +51,10 @@ class ClusterTarget:
     web_token: str | None
     """What these want to see; a secret."""
     worker_group: str
+    evaluator_store: Store
+    """Of the evaluator's snapshots."""
+    pairs_max: int
+    """Predictions of a partition that the evaluator remembers."""
     ahead_max: int
     """How far the sequencer may be ahead of its learner: where a parked record is looked for."""
 
@@ -82,6 +96,8 @@ def run_checks(
     yield from _parked(target, there.get("journal", 0), show)
     if "journal" in there:
         yield from _state(target, there["journal"], show)
+        pairs_max = target.pairs_max
+        yield from scoring.check_scoring(target.evaluator_store, there["journal"], pairs_max)
     show("looking how far back predictions can be computed again")
     journal = topic_name(target.prefix, "journal")
     about = (target.client, journal, there.get("journal", 0), target.store)
