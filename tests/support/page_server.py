@@ -38,7 +38,7 @@ class PageServer:
         self.reasons: list[str] = []
         self.costs = (1.0, 1.0)
         self.requests = 0
-        views = Views(list, dict, self.page, CollectorRegistry())
+        views = Views(list, self.status, self.page, CollectorRegistry())
         file = str(token_file) if token_file else ""
         self._server = WebServer(WebSettings(port=port, token_file=file), views)
         self._loop = asyncio.new_event_loop()
@@ -51,6 +51,9 @@ class PageServer:
     @property
     def port(self) -> int:
         return int(self.url.rpartition(":")[2])
+
+    async def status(self) -> dict[str, Any]:
+        return {}
 
     def page(self, stream: str | None, partition: int | None) -> dict[str, Any]:
         self.requests += 1

@@ -314,7 +314,7 @@ export class Charts {
     this.gain(predictions);
     this.arrivals(stream.arrivals);
     this.delays(stream.delays);
-    this.calibration(stream.calibration);
+    this.calibration(stream.calibration, stream.window);
   }
 
   giveColours(colours, names) {
@@ -376,9 +376,10 @@ export class Charts {
     this.all.delays.draw([bins.top.map((_, at) => at), both, bins.zero], { bins }, words);
   }
 
-  calibration(bins) {
+  calibration(bins, window) {
     const { p, y, error, count } = calibrationOf(bins);
-    const words = `${number(count)} predictions by tenths; on average off by ${points(error).slice(1)}.`;
+    const words = `${number(count)} predictions by tenths; on average off by ${points(error).slice(1)}, `
+      + `those of the last window by ${points(window.calibration_error).slice(1)}.`;
     this.all.calibration.draw([p, y], {}, words);
   }
 }
