@@ -32,6 +32,9 @@ EXPIRY_SETTINGS = ("expire_steps", "expire_ms", "pending_max", "pending_bytes_ma
 _DEFAULTED = 2
 _EXPIRED = 4
 _ERASED = _EXPIRED + len(EXPIRY_SETTINGS)
+_GIVEN_UP = _ERASED + 1
+SHARED_BOUND = "state_bytes_max"
+"""The bound of several learners together, by which their keeper has instances given up."""
 _ID_BYTES = 160
 """What a waiting id takes besides its own text: entries in dicts and sets, by measurement."""
 _NO_TIME = np.iinfo(np.int64).min
@@ -262,7 +265,11 @@ class DelayTable:
     def expired_by(self, id: str) -> str | None:
         """The setting by which an id left without a label; None for any other id."""
         settled = self.settled.find(id)
-        if settled is None or not _EXPIRED <= settled.outcome < _ERASED:
+        if settled is None:
+            return None
+        if settled.outcome == _GIVEN_UP:
+            return SHARED_BOUND
+        if not _EXPIRED <= settled.outcome < _ERASED:
             return None
         return EXPIRY_SETTINGS[settled.outcome - _EXPIRED]
 
@@ -381,6 +388,28 @@ class DelayTable:
                 if self._waits(old) and old not in self._labels:
                     late.append(old)
             left += [self._leave(old, "expire_ms") for old in sorted(late)]
+        return left
+
+    @property
+    def can_give_up(self) -> bool:
+        """Whether giving up instances frees memory: they are in another block than the newest."""
+        return bool(self._steps) and self._oldest_waiting() // BLOCK_STEPS < max(self._blocks)
+
+    def give_up_oldest(self) -> list[Departure]:
+        """Take out the oldest instances, so many at most as may leave at one step.
+
+        This is not the deadline of the stream, so what has no label is forgotten, whatever
+        ``expired`` says.
+        """
+        left: list[Departure] = []
+        while len(left) < EXPIRE_STEP_MAX and self.can_give_up:
+            step = self._oldest_waiting()
+            if step in self._labels:
+                left.append(self._leave(step, SHARED_BOUND))
+                continue
+            instance = self._take(step).read(step % BLOCK_STEPS, step)
+            self._remember(instance, _GIVEN_UP)
+            left.append(Departure(instance, SHARED_BOUND, None, defaulted=False))
         return left
 
     def expire_early(self, step: int) -> list[str]:

@@ -150,6 +150,17 @@ class IdMemory:
                 break
             del self._chunks[number]
 
+    @property
+    def can_forget(self) -> bool:
+        """Whether there is a full chunk: what is in the open one is never forgotten by request."""
+        return bool(self._chunks)
+
+    def forget_oldest(self) -> None:
+        """Forget the ids of the oldest chunk."""
+        number = min(self._chunks)
+        del self._chunks[number]
+        self._first = max(self._first, (number + 1) * CHUNK_IDS)
+
     def _index(self) -> None:
         """Move the newest places to the sorted index, and drop those that are forgotten."""
         fresh = np.array(sorted(self._recent), dtype=np.int64)

@@ -78,6 +78,8 @@ class Learner:
     Cost per record: the sum of its stages' and experts', a fraction of a millisecond at 16 columns
     and 500 nodes (``docs/speed.md``).
 
+    Examples
+    --------
     >>> learner = Learner()
     >>> learner.observe("a", {"temperature": 36.6, "ward": "B"}).p
     0.5
@@ -195,6 +197,17 @@ class Learner:
                 expert.forget(step)
         self.counts["erased"] += 1
         return [id for id, _ in found]
+
+    def give_up_oldest(self) -> tuple[int, int]:
+        """Give up the oldest waiting instances, for whoever bounds several learners together.
+
+        Returns how many were learnt, as their labels had come, and how many were forgotten.
+        """
+        left = self.delay.give_up_oldest()
+        learnt = len(self._let_go(left))
+        self.counts["learnt"] += learnt
+        self.counts["expired"] += len(left) - learnt
+        return learnt, len(left) - learnt
 
     def drop_oldest_early(self) -> str:
         """Give up the label that was held longest; its id."""

@@ -42,7 +42,7 @@ def wire(doc: str, **schema: Any) -> dict[str, Any]:
     return {"doc": doc, "schema": schema}
 
 
-def whole(value: object) -> int | None:
+def as_integer(value: object) -> int | None:
     """The whole number that a JSON value is, or None. JSON has one kind of number: 7.0 is 7."""
     if type(value) is int:
         return value
@@ -98,6 +98,27 @@ def write(message: object) -> bytes:
     if unexpected and not isfinite(_total(kind)(message)):
         raise ValueError(f"a {kind.__name__} with a number that is not finite")
     return data
+
+
+def write_fields(fields: Mapping[str, Any]) -> bytes:
+    """The bytes that `write` makes of a message with these fields, all of them and in its order.
+
+    For a message written so often that making the objects costs more than writing them.
+    """
+    data = orjson.dumps(fields)
+    unexpected = data.count(b"null") != list(fields.values()).count(None)
+    if unexpected and not _finite(fields):
+        raise ValueError("a message with a number that is not finite")
+    return data
+
+
+def _finite(value: Any) -> bool:
+    """Whether all floats in a value made of JSON's types are finite."""
+    if isinstance(value, float):
+        return isfinite(value)
+    if isinstance(value, Mapping):
+        return all(map(_finite, value.values()))
+    return not isinstance(value, list | tuple) or all(map(_finite, value))
 
 
 @cache
@@ -186,7 +207,7 @@ def _plain_reader(hint: Any) -> Callable[[Any], Any]:
     def plain(raw: Any) -> Any:
         value: Any = raw
         if hint is int:
-            value = whole(raw)
+            value = as_integer(raw)
         elif hint is float and type(raw) is int:
             value = float(raw)
         if type(value) is not (hint if hint in _TYPES else dict):

@@ -32,10 +32,10 @@ from pipeline.learning.poison import PoisonGuard
 from pipeline.runtime.checkpoint import Checkpoint, Checkpointer
 from pipeline.runtime.metrics import Sample
 from pipeline.runtime.partition import Partition
-from pipeline.runtime.places import Places
 from pipeline.runtime.port import PartitionKafka
+from pipeline.runtime.positions import PositionFile
 from pipeline.runtime.watchdog import Ends, Probe
-from topics.deadletters import DeadLetter
+from topics.dead_letters import DeadLetter
 from topics.headers import Header, read_headers
 from topics.journal import NO_OFFSET, ConfigChange, Control, Reset, Version, write_control
 
@@ -106,14 +106,14 @@ class PartitionLearner(Partition[Fold]):
         outbox: Outbox,
         outputs: Outputs,
         checkpoints: Checkpointer,
-        places: Places | None = None,
+        positions: PositionFile | None = None,
     ) -> None:
         super().__init__(ref.partition, [ref.journal], kafka, outbox, checkpoints)
         self.ref = ref
         self._config = config
         self._outputs = outputs
         self._queue = self.inbox[ref.journal]
-        self.poison = PoisonGuard(ref, kafka, outputs.journal, places)
+        self.poison = PoisonGuard(ref, kafka, outputs.journal, positions)
         self._emit_from = 0
         self._answered = NO_OFFSET
         """Up to here records were answered by another version of the fold: never again."""
@@ -142,7 +142,7 @@ class PartitionLearner(Partition[Fold]):
 
     def checkpoint(self, state: Fold) -> Checkpoint:
         """The streams changed since the newest snapshot, each copied when it is written."""
-        taken = state.cut(self.checkpoints.repository.stored)
+        taken = state.snapshot_changed(self.checkpoints.repository.stored)
         return Checkpoint({self.ref.journal: taken.next_offset}, lambda: taken)
 
     # --- restore ---------------------------------------------------------------------------------
@@ -267,17 +267,25 @@ class PartitionLearner(Partition[Fold]):
             await self._wait_parked(state, self.poison.parked_at)
             return True
         start, worked = time.monotonic(), False
-        while self._queue and time.monotonic() < until:
-            record = self._queue[0].record
-            if record.offset > state.next_offset and not await self._fill_gap(state, record.offset):
-                return True
-            self._queue.popleft()
-            if record.offset == state.next_offset:
-                outputs = self._new(record, self.poison.apply(state, record))
-                self.stage.records += 1
-                self.metrics.answered(record, outputs)
-                self._emit(outputs)
-                worked = True
+        burst: list[Output] = []
+        try:
+            while self._queue and time.monotonic() < until:
+                record = self._queue[0].record
+                if record.offset > state.next_offset:
+                    self._emit(burst)
+                    if not await self._fill_gap(state, record.offset):
+                        return True
+                self._queue.popleft()
+                if record.offset == state.next_offset:
+                    outputs = self._new(record, self.poison.apply(state, record))
+                    self.stage.records += 1
+                    self.metrics.answered(record, outputs)
+                    burst += outputs
+                    worked = True
+        finally:
+            # Together at the end: librdkafka waits a millisecond for more, and every request to the
+            # broker costs more than a record.
+            self._emit(burst)
         if worked:
             self.stage.seconds += time.monotonic() - start
             self._report_late(state)
@@ -347,6 +355,7 @@ class PartitionLearner(Partition[Fold]):
         return [output for output in outputs if output.topic != "predictions"]
 
     def _emit(self, outputs: list[Output]) -> None:
+        """Send outputs, and take them from the list."""
         writers = {
             "predictions": self._outputs.predictions,
             "dead-letters": self._outputs.dead_letters,
@@ -360,6 +369,7 @@ class PartitionLearner(Partition[Fold]):
                 log.warning("partition %d: %s: stream %s: %s", self.number, *what)
             if topic == "dead-letters":
                 self._refusals.note(headers)
+        outputs.clear()
 
     async def crashed(self, bug: FoldBugError) -> None:
         """Record the crash in the journal; the process ends unless this parks the partition."""
@@ -406,7 +416,7 @@ class PartitionLearner(Partition[Fold]):
             about |= {
                 "marks": {topic: mark for (topic, _), mark in fold.marks.offsets.items()},
                 "clock_ms": fold.clock_ms,
-                "rules": fold.config_digest,
+                "config": fold.config_digest,
                 "streams": len(fold.streams),
                 "weights": {
                     name: dict(zip(("experts", "guard"), each.weights(), strict=True))

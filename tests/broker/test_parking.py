@@ -191,7 +191,7 @@ def refusal(stage: Stage, *where: str) -> str:
 def test_a_record_ends_a_process_three_times_at_most_however_it_does(
     real_broker: Broker, prefix: str, tmp_path: Path, how: str
 ) -> None:
-    """Issue 11, 2: a death without an exception left no note, and came again at every start."""
+    """A death without an exception left no note, and came again at every start."""
     settings = {"worker.state_directory": tmp_path / "places"}
     stage = Stage(real_broker, prefix, tmp_path, partitions=1, settings=settings)
     for id in ("before", POISON, "behind"):
@@ -240,7 +240,7 @@ def test_a_healthy_worker_that_is_killed_parks_nothing(
 def test_a_topic_that_takes_smaller_records_only_is_refused_at_the_start(
     real_broker: Broker, prefix: str, tmp_path: Path
 ) -> None:
-    """Issue 11, 2: the worker ended with exit code 1 at the first record that did not fit."""
+    """The worker ended with exit code 1 at the first record that did not fit."""
     stage = Stage(real_broker, prefix, tmp_path, partitions=1)
     entry = ConfigEntry("max.message.bytes", "1000", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(
@@ -255,3 +255,36 @@ def test_a_topic_that_takes_smaller_records_only_is_refused_at_the_start(
     assert dtgol(real_broker, prefix, "topics", "apply").returncode == 0
     with stage.worker() as worker:
         worker.await_ready(1)
+
+
+@pytest.mark.parametrize(
+    ("entry", "deaths"),
+    [(("tests.support.deadly", "abort", "17"), 3), (("tests.support.buggy", "17"), 0)],
+    ids=["abort", "exception"],
+)
+def test_a_record_never_stops_the_evaluator_for_good(
+    real_broker: Broker, prefix: str, tmp_path: Path, entry: tuple[str, ...], deaths: int
+) -> None:
+    """It ended at every start: a label on which the scoring fails."""
+    settings = {"worker.state_directory": tmp_path / "positions"}
+    stage = Stage(real_broker, prefix, tmp_path, partitions=1, settings=settings)
+    with stage.worker() as worker:
+        for id in ("16", "17", "18"):
+            stage.features(id, {"v": 1})
+        stage.flush()
+        stage.await_answers({"16", "17", "18"}, worker)
+        for id in ("16", "17", "18"):
+            stage.label(id, 1)
+        stage.flush()
+        for _ in range(deaths):
+            with stage.process("evaluator", entry=entry) as evaluator:
+                assert evaluator.child.wait(90) != 0
+        with stage.process("evaluator", entry=entry) as evaluator:
+            wait_until(
+                lambda: {score["id"] for score in stage.scores()} == {"16", "18"},
+                "the scores of all but one",
+                90,
+                evaluator.alive,
+            )
+            counts = evaluator.status()["partitions"]["0"]["counts"]
+            assert counts["labels/failed"] == 1

@@ -36,6 +36,7 @@ class PageServer:
     def __init__(self, token_file: Path | None = None, port: int = 0) -> None:
         self.evaluations: dict[int, Evaluation] = {}
         self.reasons: list[str] = []
+        self.costs = (1.0, 1.0)
         self.requests = 0
         views = Views(list, dict, self.page, CollectorRegistry())
         file = str(token_file) if token_file else ""
@@ -65,7 +66,10 @@ class PageServer:
             "partitions": partitions,
             "counts": dict(counts),
             **streams_page(
-                {number: each.view for number, each in self.evaluations.items()}, stream, partition
+                {number: each.view for number, each in self.evaluations.items()},
+                stream,
+                partition,
+                lambda _: self.costs,
             ),
         }
 
@@ -164,4 +168,5 @@ def _play(learner: Learner, offset: int, event: Event) -> Prediction | Label:
         observed_share=forecast.observed_share,
         uncertainty=forecast.uncertainty,
         guard=forecast.guard,
+        set=forecast.set,
     )

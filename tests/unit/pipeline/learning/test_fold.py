@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 
+from dtgol_core import ids
 from dtgol_core.columns import CONTINUOUS
 from dtgol_core.config import Config
 from dtgol_core.ids import hash_text
 from dtgol_core.state import encode
 from pipeline.errors import RefusalError
+from pipeline.kafka.record import Record
 from pipeline.learning.early import EarlyLabel
 from pipeline.learning.fold import Fold
 from pipeline.learning.fold_config import FOLD_VERSION, FoldConfig, Lineage
@@ -25,6 +28,7 @@ from tests.support.journal import (
     predictions,
     restore_fold,
 )
+from topics.catalog import HEADROOM_BYTES
 from topics.codec import read_prediction, write_erasure
 from topics.headers import write_headers
 from topics.journal import (
@@ -177,7 +181,7 @@ def test_more_bytes_of_early_labels_than_allowed_give_up_the_oldest() -> None:
     fold = Fold(REF, fold_config(early_bytes_max=3 * size))
     _, outputs = fold_all(journal.records, fold)
     ((letter, _),) = letters(outputs)
-    assert (letter.reason, letter.offset) == ("label-orphan", 0)
+    assert (letter.reason, letter.offset, letter.topic_id) == ("label-orphan", 0, "labels-id")
     stream = fold.streams["default"]
     assert list(stream.early) == ["second", "third"]
     assert stream.learner.delay.early_labels == 2
@@ -185,6 +189,8 @@ def test_more_bytes_of_early_labels_than_allowed_give_up_the_oldest() -> None:
     taken = fold.snapshot()
     again = restore_fold(taken.state, taken.changed)
     assert again.streams["default"].early_bytes == stream.early_bytes
+    assert again.streams["default"].early == stream.early
+    assert {label.topic_id for label in stream.early.values()} == {"labels-id"}
     journal.features("second", {"v": 1})
     fold.apply(journal.records[-1])
     assert stream.early_bytes == stream.early["third"].size
@@ -440,9 +446,10 @@ def test_no_feature_value_and_no_id_leaves_in_a_dead_letters_detail() -> None:
 
 
 def test_a_prediction_too_large_to_be_delivered_is_a_dead_letter() -> None:
-    """Issue 11, 2: the worker ended at every start, since the producer refused the prediction."""
+    """The worker ended at every start, since the producer refused the prediction."""
     journal = Journal()
-    headers = [("trace", b"x" * 999_900)]
+    bytes_max = FoldConfig().limits.record_bytes_max + HEADROOM_BYTES // 2
+    headers = [("trace", b"x" * bytes_max)]
     journal.copy("features", orjson.dumps({"id": "a", "x": {"v": 1}}), headers=headers)
     journal.features("b", {"v": 1})
     fold, outputs = fold_all(journal.records)
@@ -452,8 +459,70 @@ def test_a_prediction_too_large_to_be_delivered_is_a_dead_letter() -> None:
     assert fold.counts["predictions/refused"] == fold.counts["refusals/too-large"] == 1
 
 
+SMALL = {"experts": ["naive"], "copula": {"window": 50}}
+"""A learner that takes little besides what waits."""
+
+
+def fold_with_restores(records: Sequence[Record], fold: Fold, every: int) -> Fold:
+    """Fold records, with a restore from a snapshot now and then."""
+    for number, record in enumerate(records):
+        fold.apply(record)
+        if number % every == 0:
+            taken = fold.snapshot()
+            fold = restore_fold(taken.state, taken.changed)
+    return fold
+
+
+def test_what_waits_in_full_streams_gives_way_so_that_new_ones_find_room() -> None:
+    """Two streams with full tables took all memory, and new ones were refused."""
+    bytes_max = 2_000_000
+    journal = Journal()
+    journal.control(change(fold_config(SMALL, state_bytes_max=bytes_max)))
+    x = {f"f{n}": 1.5 * n for n in range(16)}
+    for number in range(2_500):
+        journal.features(f"a{number}", x, stream="a")
+    journal.label("a1000", 1, stream="a")  # its label has come: it is learnt, not forgotten
+    for number in range(1_800):
+        journal.features(f"b{number}", x, stream="b")
+    journal.features("c", x, stream="c")
+    journal.label("a0", 1, stream="a")
+    fold, outputs = fold_all(journal.records)
+    assert list(fold.streams) == ["b", "c", "a"]
+    held = fold.streams.history_bytes.waiting
+    assert held <= bytes_max // 2 + fold.streams["c"].learner.delay.pending_bytes
+    alike = [fold.streams[name].learner.delay.pending_bytes for name in "ab"]
+    assert max(alike) - min(alike) < bytes_max // 10  # who has most gives up first
+    ((late, _),) = letters(outputs)
+    assert (late.reason, late.detail.split(":")[0]) == ("label-late", "limits.state_bytes_max")
+    assert fold.counts["labels/late/limits.state_bytes_max"] == fold.counts["labels/learnt"] == 1
+    waiting = sum(stream.learner.pending for stream in fold.streams.values())
+    assert fold.counts["instances/expired"] + fold.counts["labels/learnt"] + waiting == 4_301
+    taken = fold.snapshot()
+    again = restore_fold(taken.state, taken.changed)
+    assert again.streams.history_bytes == fold.streams.history_bytes
+    assert again.streams.state_bytes == fold.streams.state_bytes
+    assert fold_with_restores(journal.records, Fold(REF), 900).digest() == fold.digest()
+
+
+def test_ids_of_all_streams_share_a_quarter_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ids, "CHUNK_IDS", 64)
+    bytes_max = 400_000
+    journal = Journal()
+    journal.control(change(fold_config(SMALL, state_bytes_max=bytes_max)))
+    for number in range(1_500):
+        for stream in "ab":
+            journal.features(f"{number}", {"v": 1.5}, stream=stream)
+            journal.label(f"{number}", 1, stream=stream)
+    fold, _ = fold_all(journal.records)
+    assert 0 < fold.streams.history_bytes.ids <= bytes_max // 4 + 64 * ids.ID_BYTES
+    for state in fold.streams.values():
+        assert not state.learner.delay.knows("0")
+        assert state.learner.delay.knows("1400")
+    assert fold_with_restores(journal.records, Fold(REF), 1_100).digest() == fold.digest()
+
+
 def test_at_its_memory_a_partition_refuses_new_streams_and_new_features() -> None:
-    """Issue 11, 3: 0.8 MB of JSON, 100 streams of 512 features, took 559 MB."""
+    """0.8 MB of JSON, 100 streams of 512 features, took 559 MB."""
     journal = Journal()
     journal.control(change(fold_config(state_bytes_max=1_000_000)))
     for number in range(20):
@@ -525,7 +594,7 @@ def test_a_reset_and_an_erasure_reach_labels_without_a_stream() -> None:
 
 
 def test_a_backlog_of_labels_whose_clock_is_an_hour_slow_is_learnt_and_the_skew_is_known() -> None:
-    """Issue 11, 16: 14,000 of 15,000 labels became orphans."""
+    """14,000 of 15,000 labels became orphans."""
     count, hour_ms = 15_000, 3_600_000
     journal = Journal()
     for number in range(count):
@@ -544,14 +613,14 @@ def test_a_backlog_of_labels_whose_clock_is_an_hour_slow_is_learnt_and_the_skew_
 
 
 def test_a_cut_is_the_state_of_its_moment_whatever_comes_after() -> None:
-    """Issue 11, 3: a snapshot copied every stream before the first was written."""
+    """A snapshot copied every stream before the first was written."""
     journal = Journal()
     for stream in "abcdef":
         for number in range(5):
             journal.features(f"i{number}", {"v": number}, stream=stream)
     fold, _ = fold_all(journal.records)
     expected = fold.digest()
-    taken = fold.cut({"d": fold.streams["d"].next_offset})
+    taken = fold.snapshot_changed({"d": fold.streams["d"].next_offset})
     first = taken.changed["a"]
     fold.apply(journal.features("later", {"v": 1, "w": 2}, stream="b"))
     fold.apply(journal.control(Reset("c")))
@@ -564,7 +633,7 @@ def test_a_cut_is_the_state_of_its_moment_whatever_comes_after() -> None:
 
 
 def test_the_age_of_a_label_without_features_is_known_and_kept() -> None:
-    """Issue 11, 23: a wrong key was seen nowhere until the label was given up."""
+    """A wrong key was seen nowhere until the label was given up."""
     journal = Journal()
     journal.features("a", {"v": 1})
     held = journal.label("elsewhere", 1)
@@ -578,7 +647,7 @@ def test_the_age_of_a_label_without_features_is_known_and_kept() -> None:
     assert fold.oldest_early_ms is None
 
 
-# --- the memory of the past (issue 11, B) ---------------------------------------------------------
+# --- the memory of the past ---------------------------------------------------------
 
 
 def test_a_late_label_names_the_setting_in_its_dead_letter_and_in_the_counters() -> None:

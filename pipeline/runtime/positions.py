@@ -24,38 +24,43 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 from pipeline import errors
 from pipeline.settings import Settings
 
 log = logging.getLogger(__name__)
 
-SUFFIX = ".place"
+SUFFIX = ".position"
 _SLOT_BYTES = 8
 
 
-class DeathPlace(NamedTuple):
+class FatalRecord(NamedTuple):
     """What a dead process was folding."""
 
     partition: int
     offset: int
 
 
-def places_folder(settings: Settings) -> Path:
+def positions_folder(settings: Settings) -> Path:
     """Where the files are: a setting, else beside the snapshots, else the machine's own folder."""
     if settings.worker.state_directory:
         return Path(settings.worker.state_directory)
     if settings.snapshots.store == "directory":
-        return Path(settings.snapshots.directory) / ".places"
+        return Path(settings.snapshots.directory) / ".positions"
     return Path(tempfile.gettempdir()) / f"dtgol-{os.geteuid()}"
 
 
-class Places:
-    """The places of one process. `name` is that of the journal and its id."""
+class PositionFile:
+    """The positions of one process. `name` is that of the journal and its id.
+
+    An id as librdkafka prints it may have a slash.
+    """
 
     def __init__(self, folder: Path, name: str, partitions: int) -> None:
-        self._folder, self._name = folder, name
-        self._path = folder / f"{name}.{secrets.token_hex(8)}{SUFFIX}"
+        # librdkafka writes ids in base64, whose digits are / and + too.
+        self._folder, self._name = folder, quote(name, safe="")
+        self._path = folder / f"{self._name}.{secrets.token_hex(8)}{SUFFIX}"
         self._slots = memoryview(bytearray(_SLOT_BYTES * partitions)).cast("q")
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -96,7 +101,7 @@ class Places:
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
 
-    def left_by_the_dead(self) -> Iterator[DeathPlace]:
+    def of_dead_processes(self) -> Iterator[FatalRecord]:
         """What processes that live no more were folding; each file goes once that is dealt with."""
         for path in sorted(self._folder.glob(f"{self._name}.*{SUFFIX}")):
             if path == self._path:
@@ -107,5 +112,5 @@ class Places:
                 slots = memoryview(data[: len(data) // _SLOT_BYTES * _SLOT_BYTES]).cast("q")
                 for partition, after in enumerate(slots):
                     if after > 0:
-                        yield DeathPlace(partition, after - 1)
+                        yield FatalRecord(partition, after - 1)
                 path.unlink(missing_ok=True)
