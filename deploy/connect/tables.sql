@@ -17,6 +17,7 @@ CREATE TABLE predictions (
   observed_share DOUBLE PRECISION,
   uncertainty    DOUBLE PRECISION,
   repeat         BOOLEAN,
+  expire_ms      BIGINT,
   PRIMARY KEY (at_journal, at_partition, at_offset)
 );
 

@@ -133,6 +133,8 @@ def make_prediction(
         guard={name: float(each) for name, each in forecast.guard.items()},
         threshold=stream.learner.config.decision.label_1_above,
         set=forecast.set,
+        missing=forecast.missing,
+        expire_ms=stream.learner.config.delay.expire_ms,
     )
     value = write_prediction(prediction)
     return Output("predictions", record.key, value, producer_headers(record.headers))

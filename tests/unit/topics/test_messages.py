@@ -113,6 +113,8 @@ predictions = st.builds(
         st.builds(Contribution, st.text(), st.floats(allow_nan=False, allow_infinity=False)),
         max_size=3,
     ).map(tuple),
+    missing=st.lists(st.text(), max_size=3).map(tuple),
+    expire_ms=st.none() | counts.map(lambda count: count + 1),
 )
 
 
