@@ -201,6 +201,7 @@ class Evaluation:
         if instance is None or y is None or prediction.at.offset <= instance.default_at:
             return []
         self.counts["labels/default"] += 1
+        self.view.label_came(key[0], "default")
         before = self._truths(instance)
         instance.default = Truth(y, prediction.ts, -1)
         instance.default_at = prediction.at.offset
@@ -212,10 +213,12 @@ class Evaluation:
         instance = self.instances.setdefault(key, Instance())
         before, known = self._truths(instance), instance.label
         if known is None or known.y != label.y:
-            self.counts["labels/first" if known is None else "labels/corrected"] += 1
+            outcome = "first" if known is None else "corrected"
             instance.label = Truth(label.y, label.ts, offset)
         else:
-            self.counts["labels/repeated"] += 1
+            outcome = "repeated"
+        self.counts[f"labels/{outcome}"] += 1
+        self.view.label_came(label.stream, outcome if instance.offsets else "early")
         instance.newest = offset
         if not instance.offsets:
             if known is None or known.y != label.y:
@@ -234,6 +237,7 @@ class Evaluation:
             for at in instance.offsets:
                 self._unscored -= self._truth(instance, at) is None
                 del self.predictions[at]
+                self.view.forget_prediction(stream, at)
         self._oldest = sorted(self.predictions)
 
     def _truths(self, instance: Instance) -> dict[int, Truth | None]:
@@ -324,6 +328,11 @@ class Evaluation:
             key = next(iter(self._unmatched))
             del self._unmatched[key], self.instances[key]
             self.counts["labels/unmatched"] += 1
+
+    @property
+    def newest_offset(self) -> int:
+        """The journal offset of the newest prediction that is known."""
+        return max(self.predictions, default=self.floor)
 
     @property
     def unmatched(self) -> int:

@@ -2,21 +2,24 @@
 
 Bounded, fed by the pairing, and no part of its state: it depends on the order of arrival. A restore
 builds it again from the predictions and labels that the state keeps; only the weights of the
-experts and the share of missing features are not kept there and begin with the process.
+experts, the share of missing features, the newest predictions and what became of labels are not
+kept there and begin with the process.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 
 from dtgol_core.bins import exponential_bin, exponential_bin_top
 from dtgol_core.losses import log_loss
+from topics.events import ProcessEvent
 from topics.predictions import Prediction
 from topics.scores import Score
 
@@ -30,6 +33,8 @@ SPARK_POINTS = 24
 DELAY_BITS = 3
 DELAY_MS_MAX = (1 << 48) - 1
 CALIBRATION_BINS = 10
+RECENT_MAX = 20
+"""The newest predictions of a stream that can be looked at one by one."""
 
 PREDICTION_SUMS = (
     "predicted",
@@ -42,10 +47,13 @@ PREDICTION_SUMS = (
     "naive_loss",
     "detailed",
     "observed_share",
+    "ones",
 )
 """Sums of a block of predictions. `estimated` adds up max(p, 1 − p), the accuracy that calibrated
 probabilities would have; `disagreed` counts scored predictions where exactly one of forecast and
-naive was right; `detailed` counts those whose weights and observed share are known."""
+naive was right; `detailed` counts those whose weights and observed share are known; `ones` counts
+labels 1."""
+ONES = PREDICTION_SUMS.index("ones")
 ARRIVAL_SUMS = ("scored", "errors", "naive_errors")
 
 Sums = npt.NDArray[np.float64]
@@ -128,11 +136,19 @@ class StreamView:
         """By tenth of p: scored predictions, sum of p, labels 1."""
         self.records = 0
         self.learnt: int | None = None
+        self.expire_ms: int | None = None
+        self.outcomes: Counter[str] = Counter()
+        """What became of labels."""
+        self.recent: dict[int, bytes] = {}
+        """The newest predictions by journal offset, as JSON: a tenth of the memory of objects."""
+        self.recent_labels: dict[int, int] = {}
+        self._newest_offset = -1
         self._labels = 0
 
     def add_prediction(self, offset: int, step: int, ts_ms: int, p: float) -> Sums:
         """Take a prediction in; the sums of its block."""
         self.records = step
+        self._newest_offset = offset
         sums = self.predictions.add(offset, ts_ms)
         sums[0] += 1.0
         sums[1] += max(p, 1.0 - p)
@@ -141,6 +157,8 @@ class StreamView:
     def add_details(self, sums: Sums, prediction: Prediction) -> None:
         """What the state does not keep of a prediction."""
         self.learnt = prediction.labels_learnt
+        self.expire_ms = prediction.expire_ms
+        self._keep_recent(prediction)
         sums[8] += 1.0
         sums[9] += prediction.observed_share
         experts = {("experts", name): each.weight for name, each in prediction.experts.items()}
@@ -152,11 +170,39 @@ class StreamView:
                 self.weights.append(key)
             sums[len(PREDICTION_SUMS) + self.weights.index(key)] += weight
 
+    def _keep_recent(self, prediction: Prediction) -> None:
+        if len(self.recent) == RECENT_MAX:
+            oldest = next(iter(self.recent))
+            del self.recent[oldest]
+            self.recent_labels.pop(oldest, None)
+        experts = prediction.experts.items()
+        self.recent[prediction.at.offset] = orjson.dumps(
+            {
+                "id": prediction.id,
+                "offset": prediction.at.offset,
+                "step": prediction.step,
+                "ts": prediction.ts,
+                "p": round(prediction.p, 4),
+                "label": prediction.label,
+                "naive": round(prediction.naive, 4),
+                "threshold": prediction.threshold,
+                "set": prediction.set,
+                "experts": [[n, round(each.p, 4), round(each.weight, 4)] for n, each in experts],
+                "guard": [[name, round(each, 4)] for name, each in prediction.guard.items()],
+                "why": [[each.feature, round(each.log_odds, 4)] for each in prediction.why],
+                "missing": prediction.missing,
+                "observed_share": round(prediction.observed_share, 4),
+                "labels_learnt": prediction.labels_learnt,
+            }
+        )
+
     def add_label(
         self, offset: int, p: float, naive: float, y: int, label_ms: int, delay_ms: int
     ) -> None:
         """The first label of a prediction."""
         self._count(offset, p, naive, y, 1)
+        if offset in self.recent:
+            self.recent_labels[offset] = y
         arrived = self.arrivals.add(self._labels, label_ms)
         self._labels += 1
         arrived += (1.0, float((p > 0.5) != y), float((naive > 0.5) != y))
@@ -168,6 +214,8 @@ class StreamView:
 
         Of a prediction that is forgotten here the first label may be too: nothing is taken back.
         """
+        if offset in self.recent:
+            self.recent_labels[offset] = y
         if self.predictions.find(offset) is None:
             return
         self._count(offset, p, naive, 1 - y, -1)
@@ -182,6 +230,7 @@ class StreamView:
             counts = 1, wrong, naive_wrong, wrong != naive_wrong
             losses = log_loss(p, y), log_loss(naive, y)
             sums[2:8] += sign * np.array((*counts, *losses), dtype=np.float64)
+            sums[ONES] += sign * y
 
     # --- for the page ----------------------------------------------------------------------------
 
@@ -220,7 +269,41 @@ class StreamView:
                 "counts": [[each[number] for number in self._delay_bins()] for each in self.delays],
             },
             "calibration": np.round(self.calibration, 4).tolist(),
+            "expire_ms": self.expire_ms,
+            "labels": dict(self.outcomes),
         }
+
+    def recent_predictions(self, ids: bool) -> list[dict[str, Any]]:
+        """The newest predictions, newest first, with their labels; ids only if asked for."""
+        found = []
+        for offset, data in reversed(self.recent.items()):
+            shown = orjson.loads(data) | {"y": self.recent_labels.get(offset)}
+            if not ids:
+                del shown["id"]
+            found.append(shown)
+        return found
+
+    def marks(self, events: Sequence[ProcessEvent]) -> list[dict[str, Any]]:
+        """Events with their places among the predictions; without those before the first."""
+        found = []
+        for event in events:
+            x = self._place(event.offset)
+            if x is not None:
+                about = {"kind": event.kind, "at_ms": event.at_ms, "role": event.role}
+                found.append(about | {"x": x, "process": event.process, "detail": event.detail})
+        return found
+
+    def _place(self, offset: int) -> float | None:
+        """How many predictions were made before a journal offset: exact at the ends of blocks."""
+        firsts = self.predictions.first_offsets
+        at = bisect_right(firsts, offset - 1) - 1
+        if at < 0:
+            return None
+        counts = self.predictions.kept()[:, 0]
+        end = firsts[at + 1] if at + 1 < len(firsts) else self._newest_offset + 1
+        share = min(1.0, (offset - firsts[at]) / (end - firsts[at]))
+        before = self.predictions.forgotten + float(counts[:at].sum())
+        return round(before + share * float(counts[at]), 1)
 
     def last_window(self) -> Window:
         """The newest arrivals: the fewest blocks with `WINDOW_ROWS`, or all."""
@@ -277,6 +360,17 @@ class PartitionView:
         else:
             stream.add_label(*about, label_ms, score.delay_ms)
 
+    def label_came(self, stream: str, outcome: str) -> None:
+        """What became of a label of a stream that is shown."""
+        if stream in self.streams:
+            self.streams[stream].outcomes[outcome] += 1
+
+    def forget_prediction(self, stream: str, offset: int) -> None:
+        """Its instance was erased: it cannot be looked at any more; it stays in the sums."""
+        if stream in self.streams:
+            self.streams[stream].recent.pop(offset, None)
+            self.streams[stream].recent_labels.pop(offset, None)
+
     def restore_prediction(self, stream: str, offset: int, step: int, ts_ms: int, p: float) -> None:
         """A prediction of a restored state; to be called by rising offset."""
         self._stream(stream).add_prediction(offset, step, ts_ms, p)
@@ -287,6 +381,7 @@ class PartitionView:
         """The label of a restored prediction; to be called in the order the labels came."""
         if stream in self.streams:
             self.streams[stream].add_label(offset, p, naive, y, label_ms, delay_ms)
+            self.label_came(stream, "first")
 
     def _stream(self, name: str) -> StreamView:
         stream = self.streams.pop(name, None) or StreamView()
@@ -298,11 +393,16 @@ class PartitionView:
 
 
 def streams_page(
-    views: Mapping[int, PartitionView], stream: str | None, partition: int | None
+    views: Mapping[int, PartitionView],
+    stream: str | None,
+    partition: int | None,
+    events: Callable[[int], Sequence[ProcessEvent]] = lambda _: (),
+    ids: bool = False,
 ) -> dict[str, Any]:
     """The evaluator's part of the page: all streams, and one of them over time.
 
-    Without a stream the one with the most scored predictions is shown.
+    Without a stream the one with the most scored predictions is shown. `events` gives those of a
+    partition; `ids`: whether predictions are shown with the ids of their instances.
     """
     found = {
         (name, number): each
@@ -324,7 +424,13 @@ def streams_page(
         "streams_dropped": sum(view.dropped for view in views.values()),
         "selected": None
         if wanted is None or shown is None
-        else {"stream": wanted[0], "partition": wanted[1]} | shown.detail(),
+        else {
+            "stream": wanted[0],
+            "partition": wanted[1],
+            **shown.detail(),
+            "recent": shown.recent_predictions(ids),
+            "marks": shown.marks(events(wanted[1])),
+        },
     }
 
 

@@ -24,6 +24,7 @@ from pipeline.kafka.clients import SEE_RIGHTS
 from pipeline.kafka.cluster import Cluster, gap_at, topic_faults
 from pipeline.kafka.reader import Reader, Watermarks, watermarks
 from pipeline.kafka.writer import Outbox
+from pipeline.runtime.events import EventWriter
 from pipeline.runtime.fingerprint import fingerprint
 from pipeline.runtime.metrics import Sample, StateCollector, make_registry
 from pipeline.runtime.verdict import verdict
@@ -107,6 +108,7 @@ class Process:
         self.client = security.librdkafka() | settings.kafka.timeouts
         self.app = FaustApp(settings, security, role.name)
         self.outbox = Outbox(self.client)
+        self.events = EventWriter(self.client, settings, role.name)
         self.partitions: dict[int, AssignedPartition] = {}
         self.in_group = False
         self.closing = False
@@ -134,6 +136,7 @@ class Process:
         self.watchdog.start()
         yield self.web.start()
         yield self.outbox.pump()
+        yield self.events.pump()
         yield from (work(self) for work in self.role.background)
 
     # --- assignment ------------------------------------------------------------------------------
@@ -188,6 +191,7 @@ class Process:
                 await part.finish()
         if self.role.last is not None:
             await self.role.last(self)
+        await self.events.finish()
         await self.web.stop()
 
     async def _out_of_range(self, place: TP, offset: int) -> None:

@@ -68,7 +68,8 @@ def _compare(fields: list[dict[str, Any]], properties: dict[str, Any]) -> None:
         if each["type"] == "struct":
             _compare(each["fields"], in_contract["properties"])
         else:
-            assert TYPES.get(each["type"], each["type"]) == in_contract["type"], each
+            kind, kinds = TYPES.get(each["type"], each["type"]), in_contract["type"]
+            assert kind == kinds or (each["optional"] and kinds == [kind, "null"]), each
 
 
 @contextmanager
