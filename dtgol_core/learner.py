@@ -74,7 +74,7 @@ class Learner:
     Notes
     -----
     Cost per record: the sum of its stages' and experts', a fraction of a millisecond at 16 columns
-    and 500 nodes (``make bench``).
+    and 500 nodes (``make speed``).
 
     >>> learner = Learner()
     >>> learner.observe("a", {"temperature": 36.6, "ward": "B"}).p

@@ -28,8 +28,8 @@ from pipeline.learning.partition import LearnerConfig, Outputs, PartitionLearner
 from pipeline.learning.poison import note_deaths
 from pipeline.runtime.checkpoint import Checkpointer
 from pipeline.runtime.fingerprint import fingerprint
-from pipeline.runtime.places import Places, places_folder
 from pipeline.runtime.port import LiveKafka
+from pipeline.runtime.positions import PositionFile, positions_folder
 from pipeline.runtime.process import PartitionPart, Process, Role
 from pipeline.runtime.warmup import warm_up
 from pipeline.sequencing.sequencer import PartitionSequencer, SequencerConfig
@@ -61,9 +61,9 @@ class Worker:
         cluster: Cluster,
         store: Store,
         options: StartOptions,
-        places: Places | None = None,
+        positions: PositionFile | None = None,
     ) -> None:
-        self._places = places
+        self._positions = positions
         self._settings = settings
         self._cluster = cluster
         self._store = store
@@ -115,7 +115,7 @@ class Worker:
         sources = names["features"], names["labels"]
         ref = PartitionRef(journal_id, names["journal"], number, *sources)
         learner = PartitionLearner(
-            ref, self.config, kafka, outbox, outputs, checkpoints, self._places
+            ref, self.config, kafka, outbox, outputs, checkpoints, self._positions
         )
         learner.queue_bytes_max = self._settings.worker.queue_bytes_max
         learner.send_event = process.events.send
@@ -209,9 +209,9 @@ def make_worker(
     store = make_store(settings, client | settings.kafka.timeouts, "worker")
     journal = settings.topic("journal")
     name = f"{journal}.{cluster.topic_ids['journal']}"
-    places = Places(places_folder(settings), name, cluster.partitions)
-    note_deaths(places, journal, CheckedProducer(client))
-    worker = Worker(settings, cluster, store, options, places)
+    positions = PositionFile(positions_folder(settings), name, cluster.partitions)
+    note_deaths(positions, journal, CheckedProducer(client))
+    worker = Worker(settings, cluster, store, options, positions)
     sources = [worker.names[name] for name in SOURCES]
     role = Role(
         name="worker",
@@ -222,7 +222,7 @@ def make_worker(
         background=[worker.keep_committing],
         last=worker.commit_sources,
         on_gap=worker.on_gap,
-        status={"rules": worker.config.fold.digest()},
+        status={"config": worker.config.fold.digest()},
     )
     process = Process(settings, security, cluster, role, options.accept_gap)
     add_agent(process.app, "sequencer", sources, worker.sequencers)

@@ -21,7 +21,7 @@ from topics.labels import Erasure, Label
 from topics.predictions import Prediction
 from topics.reasons import DEFAULT_LIMITS, NUMBER_MAX, SECONDS, TS_MAX, Limits, Reason, Rejection
 from topics.scores import Event, Score
-from topics.wire import read, whole, write
+from topics.wire import as_integer, read, write
 
 _FEATURES_FIELDS = frozenset(("stream", "id", "x", "ts"))
 _LABEL_FIELDS = frozenset(("stream", "id", "y", "ts"))
@@ -193,7 +193,7 @@ def _head(
     if type(instance) is not str:
         if instance is None:
             return Rejection(Reason.MISSING_ID, "id: must be there")
-        number = whole(instance)
+        number = as_integer(instance)
         if number is None:
             return Rejection(Reason.WRONG_TYPE, "id: must be a string or a whole number")
         instance = str(number)
@@ -202,7 +202,7 @@ def _head(
     if _longer(instance, limits.id_bytes_max):
         return Rejection(Reason.ID_TOO_LONG, f"id: over {limits.id_bytes_max} bytes")
     given = raw.get("ts")
-    ts = timestamp_ms if given is None else whole(given)
+    ts = timestamp_ms if given is None else as_integer(given)
     if ts is None:
         return Rejection(Reason.WRONG_TYPE, "ts: must be a whole number")
     if not 0 <= ts <= TS_MAX:

@@ -42,7 +42,7 @@ def wire(doc: str, **schema: Any) -> dict[str, Any]:
     return {"doc": doc, "schema": schema}
 
 
-def whole(value: object) -> int | None:
+def as_integer(value: object) -> int | None:
     """The whole number that a JSON value is, or None. JSON has one kind of number: 7.0 is 7."""
     if type(value) is int:
         return value
@@ -186,7 +186,7 @@ def _plain_reader(hint: Any) -> Callable[[Any], Any]:
     def plain(raw: Any) -> Any:
         value: Any = raw
         if hint is int:
-            value = whole(raw)
+            value = as_integer(raw)
         elif hint is float and type(raw) is int:
             value = float(raw)
         if type(value) is not (hint if hint in _TYPES else dict):

@@ -193,7 +193,7 @@ def _plain(each: "DeadLetterEntry") -> dict[str, Any]:
         "letter": {"partition": each.partition, "offset": each.offset},
         "time_ms": each.time_ms,
         "bytes": each.size,
-        "cut": each.letter.length is not None,
+        "truncated": each.letter.length is not None,
         "copies": each.copies,
         "redriven": each.redriven,
         "refused_again": each.refused_again,

@@ -158,7 +158,7 @@ def _show_partition(about: dict[str, Any]) -> None:
     machine = ", ".join(f"{name} {value}" for name, value in about["fingerprint"].items())
     click.echo(
         f"partition {about['partition']}: journal offset {about['next_offset']}, {age}, "
-        f"{_size(about['bytes'])}, rules {about['rules']}\n  {machine}"
+        f"{_size(about['bytes'])}, config {about['config']}\n  {machine}"
     )
     for stream in about["streams"]:
         _show_stream(stream)

@@ -180,7 +180,7 @@ def table(
 
 
 def _weights(weights: dict[str, float]) -> str:
-    """The experts that count, the weightiest first."""
+    """The experts that count, the heaviest first."""
     ranked = sorted(weights.items(), key=lambda item: -abs(item[1]))
     return ", ".join(f"{name} {weight:.2f}" for name, weight in ranked if abs(weight) >= 0.005)
 

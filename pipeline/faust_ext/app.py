@@ -125,7 +125,7 @@ class FaustApp:
         """The consumer may not read any more."""
         exit_now(FAILED, _without_rights(error))
 
-    def consumer_crashed(self, error: Exception) -> None:
+    def consumer_crashed(self, error: BaseException) -> None:
         """Faust's fetcher has ended: nothing would come any more, and Faust's shutdown may hang."""
         exit_if_known(error)
         exit_now(FAILED, f"Faust's consumer crashed ({error!r}); nothing is lost, start it again")

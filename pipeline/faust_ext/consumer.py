@@ -13,6 +13,8 @@
   its way down. Here it does not crash, and should it ever, the process ends at once.
 - A commit whose partitions a rebalance has just taken away makes the consumer crash. Here it is a
   commit that was refused, which only costs a replay.
+- A commit that fails otherwise, for a right that was taken away, crashes the consumer's thread, and
+  the process hangs. Here it ends at once and says why.
 - What a rebalance drops is fetched again by seeking to the committed offset; where nothing is
   committed yet Faust does not seek, and it is gone. Here such a partition begins again.
 - A header whose name is not UTF-8 makes aiokafka crash, now and after every restart. Here it is a
@@ -84,6 +86,14 @@ class SafeConsumerThread(driver.AIOKafkaConsumerThread):
         if not any(tp in self.assignment() for tp in offsets):
             return False
         return bool(await super()._commit(offsets))
+
+    async def crash(self, reason: BaseException) -> None:
+        """End the process: Faust would stop fetching and wait for its own end for ever."""
+        app: Any = self.consumer.app
+        owner = app.owner
+        if isinstance(reason, NO_RIGHTS):
+            owner.rights_lost(reason)
+        owner.consumer_crashed(reason)
 
     async def seek_to_committed(self) -> Any:
         """Seek every partition; one of which nothing is committed goes back to its start."""

@@ -84,9 +84,7 @@ def inspect_cluster(
     while monotonic() < until and not set(names.values()) <= known.topics.keys():
         sleep(RETRY_S)
         known = _metadata(admin)
-    missing = [full for full in names.values() if full not in known.topics]
-    if missing:
-        raise RefusalError(f"no topic {', '.join(missing)}: run dtgol topics apply first")
+    _refuse_missing([full for full in names.values() if full not in known.topics])
     counts = {name: len(known.topics[full].partitions) for name, full in names.items()}
     mismatch = partition_mismatch(counts)
     if mismatch:
@@ -140,18 +138,37 @@ def _metadata(admin: MonitoredAdmin) -> Any:
         sleep(RETRY_S)
 
 
+def _refuse_missing(topics: Sequence[str]) -> None:
+    if topics:
+        raise RefusalError(f"no topic {', '.join(topics)}: run dtgol topics apply first")
+
+
 def _topic_ids(admin: AdminClient, names: list[str]) -> dict[str, str]:
-    """Ids as Kafka prints them; none only from a cluster that has none."""
-    found = {}
-    try:
-        asked = admin.describe_topics(TopicCollection(names), request_timeout=ANSWER_S)
-        for name, future in asked.items():
+    """Ids as Kafka prints them; none only from a cluster that has none.
+
+    A topic that is being deleted, or was just made, may be listed and not known here: it is asked
+    for again, and then missing.
+    """
+    found, missing = {}, []
+    until = monotonic() + VISIBLE_S
+    asked = admin.describe_topics(TopicCollection(names), request_timeout=ANSWER_S)
+    while asked:
+        name, future = asked.popitem()
+        try:
             found[name] = str(future.result().topic_id)
-    except KafkaException as error:
-        if error.args[0].code() in _NO_IDS:
-            return {}
-        why = describe(error.args[0])
-        raise UnansweredError(f"the ids of the topics cannot be read: {why}") from None
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code in _NO_IDS:
+                return {}
+            if code != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                why = describe(error.args[0])
+                raise UnansweredError(f"the ids of the topics cannot be read: {why}") from None
+            if monotonic() < until:
+                sleep(RETRY_S)
+                asked |= admin.describe_topics(TopicCollection([name]), request_timeout=ANSWER_S)
+            else:
+                missing.append(name)
+    _refuse_missing(missing)
     return {name: id for name, id in found.items() if id.strip("A") and id != "None"}
 
 

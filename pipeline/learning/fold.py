@@ -70,7 +70,7 @@ from topics.journal import (
 from topics.labels import Erasure, Label
 from topics.reasons import Reason, Rejection
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 SKEW_MAX_MS = 1_000
 """A label may be stamped so long before its features: clocks differ by that much anyway."""
 OUTPUT_BYTES_MAX = 1_000_000
@@ -285,7 +285,7 @@ class Fold:
         return self.streams.change_unopened(self.next_offset)
 
     def _shed_early(self) -> list[Output]:
-        """Give up the oldest early labels of who holds most, until all fit."""
+        """Give up the oldest early labels, from the stream that holds most, until all fit."""
         return self._orphans(self.streams.shed_early(self.config.early_bytes_max, self.next_offset))
 
     def _dismiss(self, context: SourceContext, receipt: LabelReceipt) -> list[Output]:
@@ -436,18 +436,21 @@ class Fold:
 
     def snapshot(self) -> StateSnapshot:
         """The state, as copies."""
-        return self._taken(self.streams.copies())
+        return self._state_snapshot(self.streams.copies())
 
-    def cut(self, stored: Mapping[str, int]) -> StateSnapshot:
-        """The state as it is now, without streams `stored` as they are; see `Streams.cut`."""
-        return self._taken(self.streams.cut(stored))
+    def snapshot_changed(self, stored: Mapping[str, int]) -> StateSnapshot:
+        """The state as it is now, without streams `stored` as they are.
 
-    def _taken(self, changed: Mapping[str, Snapshot]) -> StateSnapshot:
+        See `Streams.changed_since`.
+        """
+        return self._state_snapshot(self.streams.changed_since(stored))
+
+    def _state_snapshot(self, changed: Mapping[str, Snapshot]) -> StateSnapshot:
         state = {
             "version": STATE_VERSION,
             "lineage": list(self.lineage),
             "marked": None if self.marked is None else list(self.marked),
-            "place": asdict(self.ref),
+            "partition": asdict(self.ref),
             "next_offset": self.next_offset,
             "clock_ms": self.clock_ms,
             "append_ms": self.append_ms,
@@ -456,7 +459,7 @@ class Fold:
             "unopened": self.streams.versions.get(UNOPENED),
             **self.marks.state(),
             "counts": dict(sorted((name, n) for name, n in self.counts.items() if n)),
-            "rules": self.config.as_mapping(),
+            "config": self.config.as_mapping(),
             "streams": [[name, stream.next_offset] for name, stream in self.streams.items()],
         }
         versions = self.streams.versions
@@ -484,7 +487,7 @@ class Fold:
         if state.get("version") != STATE_VERSION:
             raise SnapshotError(f"the state of the partition has format {state.get('version')!r}")
         try:
-            fold = Fold(ref, FoldConfig.read(state["rules"]), skips)
+            fold = Fold(ref, FoldConfig.read(state["config"]), skips)
             for name in ("next_offset", "clock_ms", "append_ms", "labels_offset"):
                 setattr(fold, name, require_int(state[name]))
             folded_by = Lineage(*map(require_int, state["lineage"]))

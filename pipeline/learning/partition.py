@@ -32,8 +32,8 @@ from pipeline.learning.poison import PoisonGuard
 from pipeline.runtime.checkpoint import Checkpoint, Checkpointer
 from pipeline.runtime.metrics import Sample
 from pipeline.runtime.partition import Partition
-from pipeline.runtime.places import Places
 from pipeline.runtime.port import PartitionKafka
+from pipeline.runtime.positions import PositionFile
 from pipeline.runtime.watchdog import Ends, Probe
 from topics.deadletters import DeadLetter
 from topics.events import EventKind
@@ -107,14 +107,14 @@ class PartitionLearner(Partition[Fold]):
         outbox: Outbox,
         outputs: Outputs,
         checkpoints: Checkpointer,
-        places: Places | None = None,
+        positions: PositionFile | None = None,
     ) -> None:
         super().__init__(ref.partition, [ref.journal], kafka, outbox, checkpoints)
         self.ref = ref
         self._config = config
         self._outputs = outputs
         self._queue = self.inbox[ref.journal]
-        self.poison = PoisonGuard(ref, kafka, outputs.journal, places)
+        self.poison = PoisonGuard(ref, kafka, outputs.journal, positions)
         self._emit_from = 0
         self._answered = NO_OFFSET
         """Up to here records were answered by another version of the fold: never again."""
@@ -144,7 +144,7 @@ class PartitionLearner(Partition[Fold]):
 
     def checkpoint(self, state: Fold) -> Checkpoint:
         """The streams changed since the newest snapshot, each copied when it is written."""
-        taken = state.cut(self.checkpoints.repository.stored)
+        taken = state.snapshot_changed(self.checkpoints.repository.stored)
         return Checkpoint({self.ref.journal: taken.next_offset}, lambda: taken)
 
     # --- restore ---------------------------------------------------------------------------------
@@ -423,7 +423,7 @@ class PartitionLearner(Partition[Fold]):
             about |= {
                 "marks": {topic: mark for (topic, _), mark in fold.marks.offsets.items()},
                 "clock_ms": fold.clock_ms,
-                "rules": fold.config_digest,
+                "config": fold.config_digest,
                 "streams": len(fold.streams),
                 "weights": {
                     name: dict(zip(("experts", "guard"), each.weights(), strict=True))

@@ -1,7 +1,7 @@
 """Poison records, on which the fold fails: crashes in the journal, and the decisions about them.
 
 A worker that fails on a record appends a `crash` to the journal and ends. One that dies on it
-without an exception has left its place in a file (`pipeline.runtime.places`), and the next start
+without an exception has left its place in a file (`pipeline.runtime.positions`), and the next start
 appends the crash. The third crash at one record, of whatever kind, parks the partition: its fold
 stops before the record, nothing after it is applied or committed, and the other partitions go on. A
 `skip` then leaves the record out for ever, a `retry` lets it be tried again. A skip counts only
@@ -24,8 +24,8 @@ from pipeline.kafka.writer import CheckedProducer, PartitionWriter
 from pipeline.learning.fold import Fold
 from pipeline.learning.fold_config import Lineage
 from pipeline.learning.outputs import Output, PartitionRef
-from pipeline.runtime.places import Places
 from pipeline.runtime.port import PartitionKafka
+from pipeline.runtime.positions import PositionFile
 from topics.journal import Crash, Retry, Skip, Version, read_control, write_control
 
 log = logging.getLogger(__name__)
@@ -45,14 +45,14 @@ def apply_or_report(fold: Fold, record: Record) -> list[Output]:
         raise FoldBugError(record.offset, error) from None
 
 
-def note_deaths(places: Places, journal: str, producer: CheckedProducer) -> None:
+def note_deaths(positions: PositionFile, journal: str, producer: CheckedProducer) -> None:
     """Append a crash for every record at which a process on this machine died without a word.
 
     Noted before the file goes: a second death in between counts the first one twice, which costs
     one try. Others may have folded the record since; then the crash stands before their snapshot
     and means nothing.
     """
-    for partition, offset in places.left_by_the_dead():
+    for partition, offset in positions.of_dead_processes():
         value, headers = write_control(Crash(offset, DIED))
         producer.send(journal, None, value, headers, partition)
         producer.flush()
@@ -133,25 +133,25 @@ class PoisonGuard:
         ref: PartitionRef,
         kafka: PartitionKafka,
         journal: PartitionWriter,
-        places: Places | None = None,
+        positions: PositionFile | None = None,
     ) -> None:
         self._ref = ref
         self._kafka = kafka
         self._journal = journal
-        self._places = places
+        self._positions = positions
         self._log = CrashLog()
         self.parked_at: int | None = None
         """The journal offset before which the fold must wait; None if it may go on."""
 
     def apply(self, fold: Fold, record: Record) -> list[Output]:
         """Fold one record in, its place noted meanwhile; `FoldBugError` if the fold raises."""
-        if self._places is None:
+        if self._positions is None:
             return apply_or_report(fold, record)
-        self._places.enter(self._ref.partition, record.offset)
+        self._positions.enter(self._ref.partition, record.offset)
         try:
             return apply_or_report(fold, record)
         finally:
-            self._places.leave(self._ref.partition)
+            self._positions.leave(self._ref.partition)
 
     @property
     def next_offset(self) -> int:

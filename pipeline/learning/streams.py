@@ -12,7 +12,7 @@ from pipeline.learning.fold_config import Lineage
 from pipeline.learning.stream import StreamState
 
 
-class Cut(Mapping[str, Snapshot]):
+class CopyOnWrite(Mapping[str, Snapshot]):
     """Streams as they were at one moment, each copied once: when it is taken, or before it changes.
 
     The fold calls `keep` before it touches a stream, the writer of a snapshot takes items from
@@ -46,7 +46,7 @@ class Cut(Mapping[str, Snapshot]):
 
 
 class Streams(Mapping[str, StreamState]):
-    """The open streams, in the order in which their last records came: the idlest first.
+    """The open streams, in the order in which their last records came: the longest idle first.
 
     Looking at a stream is by mapping; `change` must be called before one is changed.
 
@@ -60,7 +60,7 @@ class Streams(Mapping[str, StreamState]):
 
     def __init__(self) -> None:
         self._streams: OrderedDict[str, StreamState] = OrderedDict()
-        self._cut = Cut({})
+        self._unsaved = CopyOnWrite({})
         self.unopened = UnopenedLabels()
         self.state_bytes = 0
 
@@ -80,7 +80,7 @@ class Streams(Mapping[str, StreamState]):
 
     def change(self, name: str, next_offset: int) -> StreamState:
         """The stream, for a change by the record before `next_offset`."""
-        self._cut.keep(name)
+        self._unsaved.keep(name)
         stream = self._streams[name]
         stream.next_offset = next_offset
         return stream
@@ -94,7 +94,7 @@ class Streams(Mapping[str, StreamState]):
 
     def change_unopened(self, next_offset: int) -> UnopenedLabels:
         """The labels of streams without features, for a change by the record before that offset."""
-        self._cut.keep(UNOPENED)
+        self._unsaved.keep(UNOPENED)
         self.unopened.next_offset = next_offset
         return self.unopened
 
@@ -105,7 +105,10 @@ class Streams(Mapping[str, StreamState]):
         return early + self.unopened.early_bytes
 
     def shed_early(self, bytes_max: int, next_offset: int) -> list[EarlyLabel]:
-        """Remove the oldest early labels, each of who holds most, until all fit; those removed."""
+        """Remove the oldest early labels of the stream that holds most, until all fit.
+
+        Returns those removed.
+        """
         shed: list[EarlyLabel] = []
         excess = self.early_bytes - bytes_max
         while excess > 0:
@@ -124,13 +127,13 @@ class Streams(Mapping[str, StreamState]):
 
     def remove(self, name: str) -> StreamState:
         """Close a stream."""
-        self._cut.keep(name)
+        self._unsaved.keep(name)
         stream = self._streams.pop(name)
         self.state_bytes -= stream.learner_bytes
         return stream
 
     def idle(self, touched_before_ms: int) -> Iterable[str]:
-        """The streams whose last record was appended before that time, idlest first."""
+        """The streams whose last record was appended before that time, longest idle first."""
         names = []
         for name, stream in self._streams.items():
             if stream.touched_ms >= touched_before_ms:
@@ -153,15 +156,17 @@ class Streams(Mapping[str, StreamState]):
         """All parts, copied now."""
         return {name: part.snapshot() for name, part in self._parts.items()}
 
-    def cut(self, stored: Mapping[str, int]) -> Cut:
+    def changed_since(self, stored: Mapping[str, int]) -> CopyOnWrite:
         """The parts as they are now, without those `stored` with the same `next_offset`.
 
         A part is copied when it is asked for, once, from any thread, or before it changes; so a
-        snapshot does not take the memory of a second state. Only the newest cut may be used.
+        snapshot does not take the memory of a second state. Only the newest result may be used.
         """
         parts = self._parts.items()
-        self._cut = Cut({name: p for name, p in parts if stored.get(name) != p.next_offset})
-        return self._cut
+        self._unsaved = CopyOnWrite(
+            {name: p for name, p in parts if stored.get(name) != p.next_offset}
+        )
+        return self._unsaved
 
     @staticmethod
     def restore(

@@ -71,7 +71,7 @@ def restore_fold(found: ManifestInfo) -> Fold | None:
     if found.damage is not None:
         return None
     try:
-        return Fold.restore(PartitionRef(**found.state["place"]), found.state, found.assemble())
+        return Fold.restore(PartitionRef(**found.state["partition"]), found.state, found.assemble())
     except (SnapshotError, TypeError):
         return None
 
@@ -85,7 +85,7 @@ def about_partition(fold: Fold, found: ManifestInfo, written_ms: int | None) -> 
         "written_ms": written_ms,
         "bytes": found.size,
         "clock_ms": fold.clock_ms,
-        "rules": fold.config_digest,
+        "config": fold.config_digest,
         "fingerprint": dict(found.environment),
         "counts": dict(fold.counts),
     }

@@ -35,7 +35,7 @@ from pipeline.sequencing.journal_repair import (
     source_offsets,
 )
 from pipeline.sequencing.merge import FEATURES, LABELS, Merge, SourceRecord
-from pipeline.sequencing.stamps import LeastAge
+from pipeline.sequencing.record_age import LeastAge
 from topics.deadletters import DeadLetter, truncate
 from topics.headers import producer_headers, record_bytes, write_headers
 from topics.journal import NO_OFFSET, CopyHeaders, Padding, RecordKind, Source, write_control

@@ -91,7 +91,7 @@ def test_a_learner_is_inspected_and_nothing_of_its_records_is_shown(
     assert newest["size"] > 1000
     (partition,) = as_json(stage, "snapshot", "inspect", *stored)["partitions"]
     assert partition["next_offset"] == newest["next_offset"]
-    assert partition["rules"] == status["rules"]
+    assert partition["config"] == status["config"]
     (ward,) = partition["streams"]
     ((fold,), _) = stage.offline()
     learner = fold.streams["ward"].learner

@@ -191,7 +191,7 @@ def refusal(stage: Stage, *where: str) -> str:
 def test_a_record_ends_a_process_three_times_at_most_however_it_does(
     real_broker: Broker, prefix: str, tmp_path: Path, how: str
 ) -> None:
-    """Issue 11, 2: a death without an exception left no note, and came again at every start."""
+    """A death without an exception left no note, and came again at every start."""
     settings = {"worker.state_directory": tmp_path / "places"}
     stage = Stage(real_broker, prefix, tmp_path, partitions=1, settings=settings)
     for id in ("before", POISON, "behind"):
@@ -240,7 +240,7 @@ def test_a_healthy_worker_that_is_killed_parks_nothing(
 def test_a_topic_that_takes_smaller_records_only_is_refused_at_the_start(
     real_broker: Broker, prefix: str, tmp_path: Path
 ) -> None:
-    """Issue 11, 2: the worker ended with exit code 1 at the first record that did not fit."""
+    """The worker ended with exit code 1 at the first record that did not fit."""
     stage = Stage(real_broker, prefix, tmp_path, partitions=1)
     entry = ConfigEntry("max.message.bytes", "1000", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(

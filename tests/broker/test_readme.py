@@ -1,4 +1,4 @@
-"""The README's Python example is run as it stands (issue 11, point 19)."""
+"""The README's Python example is run as it stands."""
 
 import re
 from pathlib import Path

@@ -318,7 +318,7 @@ def test_a_lost_tail_that_the_source_has_lost_too_is_a_refusal(stage: Stage) -> 
 def test_offsets_that_were_answered_before_a_tail_was_lost_are_not_used_again(
     stage: Stage,
 ) -> None:
-    """Issue 11, 23: the journal ends before what was answered, as after an unclean election."""
+    """The journal ends before what was answered, as after an unclean election."""
     with stage.worker() as worker:
         stage.await_answers(feed(stage, range(10)), worker)
     answered = stage.predictions()
@@ -347,7 +347,7 @@ def unready(worker: Process, sentence: str) -> bool:
 def test_a_topic_that_has_grown_is_seen_in_seconds_and_named(
     stage: Stage, grown: list[str]
 ) -> None:
-    """Issue 11, 21: five green minutes, records unanswered, then a sentence about rights."""
+    """Five green minutes, records unanswered, then a sentence about rights."""
     with stage.worker("--set=worker.stuck_ms=30000", "--set=worker.give_up_ms=90000") as worker:
         worker.await_ready(1)
         ids = feed(stage, range(5))

@@ -151,7 +151,7 @@ async def send_bomb(bootstrap: str, topic: str, size: int) -> None:
 def test_a_decompression_bomb_is_a_dead_letter(
     real_broker: Broker, prefix: str, tmp_path: Path
 ) -> None:
-    """Issue 11, 3: 200 MB out of 200 kB; docs/limits.md gives the memory that it takes."""
+    """200 MB out of 200 kB; docs/limits.md gives the memory that it takes."""
     stage = Stage(real_broker, prefix, tmp_path, partitions=1)
     with stage.worker() as worker:
         worker.await_ready(1)

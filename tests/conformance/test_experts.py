@@ -182,14 +182,14 @@ def test_experts_do_not_depend_on_each_other(
     backwards = replace(config, experts=config.experts[::-1])
     assert answers_of(backwards) == expected
     alone = replace(config, experts=("naive",))
-    assert answers_of(alone) == [{"naive": said["naive"]} for said in expected]
+    assert answers_of(alone) == [{"naive": result["naive"]} for result in expected]
 
 
 @every_expert
 def test_an_answer_does_not_depend_on_which_others_are_listed(kind: type[Expert]) -> None:
     names = tuple(dict.fromkeys(("naive", kind.name)))
     alone, together = answers_of(replace(CONFIG, experts=names)), answers_of(CONFIG)
-    assert alone == [{name: said[name] for name in names} for said in together]
+    assert alone == [{name: result[name] for name in names} for result in together]
 
 
 # --- a new expert --------------------------------------------------------------------------------

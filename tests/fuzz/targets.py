@@ -169,7 +169,7 @@ def manifest(data: bytes) -> None:
     except RefusalError:
         return
     assert found is not None, "the older snapshot is whole"
-    repository.save(found.cut(repository.stored))
+    repository.save(found.snapshot_changed(repository.stored))
 
 
 def evaluation(data: bytes) -> None:

@@ -46,17 +46,17 @@ SNAPSHOT_SETTINGS = {
 }
 
 
-def said_by(learner: Verbs, events: Sequence[Event]) -> list[list[float]]:
+def answers_of(learner: Verbs, events: Sequence[Event]) -> list[list[float]]:
     """[p, naive] of every forecast."""
-    said = []
+    answers = []
     for event in events:
         if isinstance(event, LabelEvent):
             learner.learn(event.id, event.y, event.event_time_ms)
             continue
         forecast = learner.observe(event.id, event.x, event.event_time_ms)
         assert isinstance(forecast, Forecast)
-        said.append([forecast.p, forecast.naive])
-    return said
+        answers.append([forecast.p, forecast.naive])
+    return answers
 
 
 def packed(events: Sequence[Event]) -> list[list[Any]]:
@@ -79,14 +79,14 @@ def write() -> None:
     for name, (settings, builder, rows) in TRACES.items():
         events = nasty_events(builder, 1, rows, LabelHabits(delay_max=15))
         settings = {"preset": "paper", **settings}
-        said = said_by(PlainLearner(Config.read(settings)), events)
-        trace = {"settings": settings, "events": packed(events), "said": said}
+        answers = answers_of(PlainLearner(Config.read(settings)), events)
+        trace = {"settings": settings, "events": packed(events), "answers": answers}
         _keep(HERE / "traces" / f"{name}.json", _text(trace))
     learner = Learner(Config.read(SNAPSHOT_SETTINGS))
     events = nasty_events("mixed", 3, 60)
-    said_by(learner, events[:70])
+    answers_of(learner, events[:70])
     blob = encode(learner.snapshot())
-    after = {"events": packed(events[70:]), "said": said_by(learner, events[70:])}
+    after = {"events": packed(events[70:]), "answers": answers_of(learner, events[70:])}
     if _keep(HERE / "snapshots" / "v4.bin", blob):
         _keep(HERE / "snapshots" / "v4.json", _text(after))
 
@@ -110,7 +110,7 @@ def _text(content: Mapping[str, Any]) -> bytes:
     return ("{" + ",\n".join(parts) + "}\n").encode()
 
 
-def assert_said(ours: list[list[float]], golden: list[list[float]]) -> None:
+def assert_equal(ours: list[list[float]], golden: list[list[float]]) -> None:
     assert len(ours) == len(golden)
     for place, (new, old) in enumerate(zip(ours, golden, strict=True)):
         assert abs(new[0] - old[0]) <= TOLERANCE, f"p of forecast {place}"
@@ -122,13 +122,15 @@ def test_the_paper_preset_answers_as_it_always_did(path: Path) -> None:
     trace = json.loads(path.read_bytes())
     assert trace["settings"]["preset"] == "paper"
     events = unpacked(trace["events"])
-    assert_said(said_by(Learner(Config.read(trace["settings"])), events), trace["said"])
+    assert_equal(answers_of(Learner(Config.read(trace["settings"])), events), trace["answers"])
 
 
 def test_all_traces_are_there() -> None:
     assert {path.stem for path in (HERE / "traces").glob("*.json")} >= set(TRACES)
-    said = [json.loads(path.read_bytes())["said"] for path in (HERE / "traces").glob("*.json")]
-    for trace in said:
+    answers = [
+        json.loads(path.read_bytes())["answers"] for path in (HERE / "traces").glob("*.json")
+    ]
+    for trace in answers:
         assert sum(abs(p - naive) > 1e-6 for p, naive in trace) > len(trace) / 2
 
 
@@ -139,7 +141,7 @@ def test_an_old_snapshot_is_restored_for_ever(path: Path) -> None:
     after = json.loads(path.with_suffix(".json").read_bytes())
     assert learner.step > 20
     assert learner.pending > 3
-    assert_said(said_by(learner, unpacked(after["events"])), after["said"])
+    assert_equal(answers_of(learner, unpacked(after["events"])), after["answers"])
 
 
 def test_format_four_is_written_as_it_always_was() -> None:

@@ -161,7 +161,7 @@ def assert_same_vector(ours: npt.ArrayLike, theirs: npt.ArrayLike, at: str) -> N
 def columns_alike(fast: Watched, plain: PlainLearner) -> list[int]:
     """Where each column of the plain learner lies in the fast one.
 
-    Columns that one record adds may come in another order; the specification leaves it open.
+    Columns that one record adds may come in another order; the method leaves it open.
     """
     places = []
     features = fast.learner.columns.features

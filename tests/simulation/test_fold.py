@@ -100,7 +100,7 @@ def test_crashes_at_random_moments_replay_from_the_last_snapshot(tmp_path: Path)
         assert fold.apply(record) == expected[record.offset]
         roll = chance.random()
         if roll < 0.2:
-            repository.save(fold.cut(repository.stored))
+            repository.save(fold.snapshot_changed(repository.stored))
         elif roll < 0.25:
             crashes += 1
             fold = restart(fold, tmp_path)

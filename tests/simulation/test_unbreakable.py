@@ -100,12 +100,12 @@ def schedule(
         due[at].append((f"unknown {i}", y))
 
 
-def assert_sound(said: Forecast) -> None:
-    answers = [each.p for each in said.experts.values()]
-    for number in (said.p, said.naive, said.observed_share, *answers, *said.guard.values()):
-        assert 0.0 <= number <= 1.0, said  # false for a NaN too
-    assert math.isfinite(said.uncertainty)
-    assert math.isfinite(sum(each.weight for each in said.experts.values()))
+def assert_sound(result: Forecast) -> None:
+    answers = [each.p for each in result.experts.values()]
+    for number in (result.p, result.naive, result.observed_share, *answers, *result.guard.values()):
+        assert 0.0 <= number <= 1.0, result  # false for a NaN too
+    assert math.isfinite(result.uncertainty)
+    assert math.isfinite(sum(each.weight for each in result.experts.values()))
 
 
 def assert_finite(learner: Learner) -> None:
@@ -132,11 +132,11 @@ def test_hostile_records(preset: str, corrected: str) -> None:
         i = place - AHEAD
         if i < 0:
             continue
-        said = learner.observe(f"r{i}", ahead.popleft(), None if i % 7 == 0 else 1000 * i)
-        if isinstance(said, Rejection):
+        result = learner.observe(f"r{i}", ahead.popleft(), None if i % 7 == 0 else 1000 * i)
+        if isinstance(result, Rejection):
             refused += 1
         else:
-            assert_sound(said)
+            assert_sound(result)
         if i % 20 == 19:
             learner.erase(id_hash(f"r{i}"))
         for id, y in due.pop(i, ()):
@@ -171,10 +171,10 @@ def test_one_class_for_ever_gives_certainty_and_no_more() -> None:
     learner = Learner(config)
     p = 0.5
     for i in range(5000):
-        said = learner.observe(f"r{i}", {"x": float(rng.normal()), "still": 1})
-        assert isinstance(said, Forecast)
-        assert_sound(said)
-        p = said.p
+        result = learner.observe(f"r{i}", {"x": float(rng.normal()), "still": 1})
+        assert isinstance(result, Forecast)
+        assert_sound(result)
+        p = result.p
         learner.learn(f"r{i}", 1)
     assert_finite(learner)
     assert p > 0.99
@@ -185,10 +185,10 @@ def test_beyond_the_largest_magnitude_is_a_named_refusal(value: float) -> None:
     learner = Learner(Config())
     for sign in (1, -1):
         assert isinstance(learner.observe(f"edge {sign}", {"x": sign * 1e150}), Forecast)
-    said = learner.observe("beyond", {"x": value})
-    assert isinstance(said, Rejection)
-    assert said.reason == "out-of-range"
-    assert "x is beyond" in said.detail
+    result = learner.observe("beyond", {"x": value})
+    assert isinstance(result, Rejection)
+    assert result.reason == "out-of-range"
+    assert "x is beyond" in result.detail
 
 
 @pytest.mark.parametrize(

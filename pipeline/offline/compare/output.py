@@ -74,7 +74,7 @@ def _around(page: Path) -> tuple[str, str]:
     if not begin or not end:
         raise InputError(
             f"{page} is there and has no part for the tables: put the lines {BEGIN} and {END} "
-            "where they shall stand, or name a new file"
+            "where they should stand, or name a new file"
         )
     return before, after.removeprefix("\n")
 

@@ -1,8 +1,8 @@
 """Sends rows and labels in the order in which they are due, and keeps that order on the way.
 
-Two topics have no common order. The sequencer merges them by record time, so `Stamps` never lets
-a record and a label tie; and with ``in_order`` all of one topic is stored before the other's turn,
-so that not even a slow delivery can turn them round. At least once; `finish` raises unless
+Two topics have no common order. The sequencer merges them by record time, so `RecordTimes` never
+lets a record and a label tie; and with ``in_order`` all of one topic is stored before the other's
+turn, so that not even a slow delivery can turn them round. At least once; `finish` raises unless
 everything is stored.
 """
 
@@ -25,7 +25,7 @@ class Sent(NamedTuple):
     seconds: float
 
 
-class Stamps:
+class RecordTimes:
     """Record times in epoch milliseconds: the clock's, and one later where the topic changes."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
@@ -52,7 +52,7 @@ class Player:
         self._labels = labels
         self._in_order = in_order
         self._was_label = False
-        self._stamps = Stamps(lambda: time.time_ns() // 1_000_000)
+        self._stamps = RecordTimes(lambda: time.time_ns() // 1_000_000)
         self._start = time.monotonic()
         self.features_sent = 0
         self.labels_sent = 0

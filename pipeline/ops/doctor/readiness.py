@@ -16,7 +16,7 @@ def check_ready(address: str) -> Finding:
         with urlopen(f"{url}/readyz", timeout=ANSWER_S):
             return fine(check, "ready")
     except HTTPError as error:
-        said = "; ".join(error.read(2_000).decode(errors="replace").split("\n")).strip("; ")
-        return problem(check, said or f"HTTP {error.code}", "see its /status and its log")
+        message = "; ".join(error.read(2_000).decode(errors="replace").split("\n")).strip("; ")
+        return problem(check, message or f"HTTP {error.code}", "see its /status and its log")
     except (URLError, OSError, ValueError):
         return problem(check, "does not answer", "see that it runs, and that --web is right")

@@ -66,7 +66,9 @@ def require_engine() -> str:
     if _docker(["image", "inspect", image], ENGINE_S) is None and (
         _docker(["pull", image], PULL_S) is None
     ):
-        raise NoBrokerError(f"the image {image} is not there and does not pull in {PULL_S} s")
+        raise NoBrokerError(
+            f"the image {image} is not there and could not be pulled within {PULL_S} s"
+        )
     return version
 
 

@@ -29,9 +29,9 @@ def row(columns: Columns, record: FeatureValues) -> list[float | None]:
 
 
 def refusal(columns: Columns, record: FeatureValues) -> Rejection:
-    said = columns.read(record)
-    assert isinstance(said, Rejection), said
-    return said
+    result = columns.read(record)
+    assert isinstance(result, Rejection), result
+    return result
 
 
 def test_columns_come_in_order_of_first_sight() -> None:
@@ -171,9 +171,9 @@ def test_number_that_is_none_is_no_level_either(value: Value, reason: str) -> No
 def test_another_json_type_later_is_refused_where_it_is_strict(first: Value, then: Value) -> None:
     columns = columns_of(columns=STRICT)
     absorb(columns, {"f": first})
-    said = refusal(columns, {"f": then})
-    assert said.reason == "kind-conflict"
-    assert said.detail.startswith("f takes ")
+    result = refusal(columns, {"f": then})
+    assert result.reason == "kind-conflict"
+    assert result.detail.startswith("f takes ")
 
 
 @pytest.mark.parametrize(
@@ -201,15 +201,15 @@ def test_value_of_no_json_type_is_refused(value: Any) -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_number_that_is_not_finite_is_refused(value: float) -> None:
-    said = refusal(columns_of(columns=STRICT), {"f": value})
-    assert (said.reason, said.detail) == ("not-finite", "f is not a finite number")
+    result = refusal(columns_of(columns=STRICT), {"f": value})
+    assert (result.reason, result.detail) == ("not-finite", "f is not a finite number")
 
 
 @pytest.mark.parametrize("value", [1.0001e150, -1.0001e150, 10**151, 10**400])
 def test_number_beyond_the_largest_magnitude_is_refused(value: float) -> None:
-    said = refusal(columns_of(), {"f": value})
-    assert said.reason == "out-of-range"
-    assert "1.0001" not in said.detail, "a refusal names no values"
+    result = refusal(columns_of(), {"f": value})
+    assert result.reason == "out-of-range"
+    assert "1.0001" not in result.detail, "a refusal names no values"
     absorb(columns_of(), {"f": 1e150})
 
 
@@ -218,16 +218,19 @@ def test_declared_bounds_are_kept() -> None:
     absorb(columns, {"age": 0})
     absorb(columns, {"age": 120})
     for value in (-1, 121):
-        said = refusal(columns, {"age": value})
-        assert (said.reason, said.detail) == ("out-of-bounds", "age is outside its declared bounds")
+        result = refusal(columns, {"age": value})
+        assert (result.reason, result.detail) == (
+            "out-of-bounds",
+            "age is outside its declared bounds",
+        )
 
 
 def test_feature_that_finds_no_column_is_refused() -> None:
     columns = columns_of(copula={"max_columns": 2})
     absorb(columns, {"a": 1, "b": 2})
-    said = refusal(columns, {"a": 3, "c": 1})
-    assert said.reason == "too-many-columns"
-    assert said.detail == "c is new; the stream may have 2 columns"
+    result = refusal(columns, {"a": 3, "c": 1})
+    assert result.reason == "too-many-columns"
+    assert result.detail == "c is new; the stream may have 2 columns"
     assert refusal(columns, {"d": "level"}).reason == "too-many-columns"
     assert row(columns, {"a": 4}) == [4, None]
 
@@ -278,7 +281,7 @@ def test_snapshot_tells_everything_and_shares_nothing() -> None:
     assert "C" not in columns.features["ward"].levels
 
 
-# Input that is nearly right (issue 11, point 13).
+# Input that is nearly right.
 
 
 def test_a_bad_first_value_does_not_own_its_feature() -> None:
@@ -373,12 +376,12 @@ def test_retype_changes_one_feature_and_leaves_its_old_columns_missing() -> None
 def test_retype_without_room_is_refused() -> None:
     columns = columns_of(copula={"max_columns": 1})
     absorb(columns, {"f": "text"})
-    said = columns.retype("f", "continuous")
-    assert said is not None
-    assert said.reason == "too-many-columns"
+    result = columns.retype("f", "continuous")
+    assert result is not None
+    assert result.reason == "too-many-columns"
 
 
-# Scalars of numpy and pandas (issue 11, point 18).
+# Scalars of numpy and pandas.
 
 
 class NAType:

@@ -415,7 +415,7 @@ def test_shape_differs_names_what_cannot_change_in_flight() -> None:
 
 @pytest.mark.parametrize("name", ["default", "paper"])
 def test_what_a_journal_holds_spells_out_every_key(name: str) -> None:
-    """Issue 11, 10: a key that was missing took the default of the reader's version."""
+    """A key that was missing took the default of the reader's version."""
     config = replace(preset(name), features={"a": FeatureConfig(kind="ordinal")})
     mapping = json.loads(json.dumps(config.as_mapping()))
     assert Config.read_whole(mapping) == config

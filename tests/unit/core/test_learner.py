@@ -38,9 +38,9 @@ def paper_alone(**settings: Any) -> Learner:
 
 
 def observe(learner: Learner, id: str, x: FeatureValues, **more: Any) -> Forecast:
-    said = learner.observe(id, x, **more)
-    assert isinstance(said, Forecast), said
-    return said
+    forecast = learner.observe(id, x, **more)
+    assert isinstance(forecast, Forecast), forecast
+    return forecast
 
 
 def taught(learner: Learner, records: int = 40, seed: int = 0) -> Learner:
@@ -64,8 +64,8 @@ def window_of(learner: Learner) -> list[int]:
 
 
 def test_first_forecast_knows_nothing() -> None:
-    said = observe(learner_of(), "a", {"x": 1.5})
-    assert said == Forecast(
+    forecast = observe(learner_of(), "a", {"x": 1.5})
+    assert forecast == Forecast(
         step=1,
         p=0.5,
         label=0,
@@ -75,10 +75,12 @@ def test_first_forecast_knows_nothing() -> None:
         observed_share=1.0,
         uncertainty=math.log(2),
         experts={name: ExpertAnswer(0.5, ANY) for name in EXPERT_NAMES},
-        guard=said.guard,
+        guard=forecast.guard,
     )
-    assert said.guard == pytest.approx({"now": 0.25, "arrival": 0.15, "tracked": 0.1, "naive": 0.5})
-    weights = {name: each.weight for name, each in said.experts.items() if each.weight}
+    assert forecast.guard == pytest.approx(
+        {"now": 0.25, "arrival": 0.15, "tracked": 0.1, "naive": 0.5}
+    )
+    weights = {name: each.weight for name, each in forecast.experts.items() if each.weight}
     assert weights == pytest.approx(
         {"naive": 0.5, "forest": 0.25 + 0.15 + 0.1 * 0.3, "tracker": 0.1 * 0.7}
     )
@@ -87,47 +89,49 @@ def test_first_forecast_knows_nothing() -> None:
 def test_forecast_blends_tracks_and_spaces() -> None:
     learner = taught(paper_alone(ensemble={"beta": 0.3}))
     for i in range(5):
-        said = observe(learner, f"new {i}", {"x": 0.5 * i})
-    paper, vectors = paper_of(learner), vectors_of(learner, said.step)
+        forecast = observe(learner, f"new {i}", {"x": 0.5 * i})
+    paper, vectors = paper_of(learner), vectors_of(learner, forecast.step)
     alpha = paper.ensemble.latent_weight()
     latent, latent_transient = paper.latent.answer(vectors.latent)
     original, original_transient = paper.original.answer(vectors.original)
-    assert said.p == pytest.approx(
+    assert forecast.p == pytest.approx(
         alpha * (0.3 * latent + 0.7 * latent_transient)
         + (1 - alpha) * (0.3 * original + 0.7 * original_transient)
     )
-    assert said.naive == pytest.approx(alpha * latent + (1 - alpha) * original)
-    assert said.naive != pytest.approx(said.p, abs=1e-9)
-    p = said.p
-    assert said.uncertainty == pytest.approx(-p * math.log(p) - (1 - p) * math.log(1 - p))
+    assert forecast.naive == pytest.approx(alpha * latent + (1 - alpha) * original)
+    assert forecast.naive != pytest.approx(forecast.p, abs=1e-9)
+    p = forecast.p
+    assert forecast.uncertainty == pytest.approx(-p * math.log(p) - (1 - p) * math.log(1 - p))
 
 
 def test_where_one_expert_decides_its_answer_is_the_forecast() -> None:
-    said = observe(taught(paper_alone()), "a", {"x": 1.0})
-    assert said.experts == {
-        "naive": ExpertAnswer(said.naive, 0.0),
-        "paper": ExpertAnswer(said.p, 1.0),
+    forecast = observe(taught(paper_alone()), "a", {"x": 1.0})
+    assert forecast.experts == {
+        "naive": ExpertAnswer(forecast.naive, 0.0),
+        "paper": ExpertAnswer(forecast.p, 1.0),
     }
-    assert said.guard == {}
+    assert forecast.guard == {}
     decides = taught(learner_of(combination={"decides": "linear"}))
-    said = observe(decides, "a", {"x": 1.0})
-    assert said.p == said.experts["linear"].p != said.experts["paper"].p
+    forecast = observe(decides, "a", {"x": 1.0})
+    assert forecast.p == forecast.experts["linear"].p != forecast.experts["paper"].p
 
 
 def test_forecast_has_every_expert_and_the_guard_mixes_the_stack() -> None:
-    said = observe(taught(learner_of()), "a", {"x": 1.0})
-    assert list(said.experts) == [expert.name for expert in EXPERTS] == list(EXPERT_NAMES)
-    assert said.experts["naive"] == ExpertAnswer(said.naive, said.guard["naive"])
-    assert sum(said.guard.values()) == pytest.approx(1.0)
-    stacks = (said.p - said.guard["naive"] * said.naive) / (1.0 - said.guard["naive"])
-    assert 0.5 < stacks < max(each.p for each in said.experts.values()) + 0.1
+    forecast = observe(taught(learner_of()), "a", {"x": 1.0})
+    assert list(forecast.experts) == [expert.name for expert in EXPERTS] == list(EXPERT_NAMES)
+    assert forecast.experts["naive"] == ExpertAnswer(forecast.naive, forecast.guard["naive"])
+    assert sum(forecast.guard.values()) == pytest.approx(1.0)
+    stacks = (forecast.p - forecast.guard["naive"] * forecast.naive) / (
+        1.0 - forecast.guard["naive"]
+    )
+    assert 0.5 < stacks < max(each.p for each in forecast.experts.values()) + 0.1
 
 
 def test_experts_are_those_listed_in_that_order() -> None:
     learner = learner_of(experts=["recent", "naive"])
-    said = observe(taught(learner), "a", {"x": 1.0})
-    assert list(said.experts) == ["recent", "naive"]
-    assert list(said.guard) == ["now", "arrival", "naive"]
+    forecast = observe(taught(learner), "a", {"x": 1.0})
+    assert list(forecast.experts) == ["recent", "naive"]
+    assert list(forecast.guard) == ["now", "arrival", "naive"]
     assert observe(taught(learner_of(experts=["naive"])), "a", {"x": 1.0}).p > 0.5
 
 
@@ -164,44 +168,46 @@ def test_unverified_counts_who_waits_when_the_record_arrives() -> None:
     learner = learner_of()
     assert [observe(learner, f"{i}", {"x": i}).unverified for i in range(3)] == [0, 1, 2]
     learner.learn("1", 1)
-    said = observe(learner, "3", {"x": 3})
-    assert (said.unverified, said.labels_learnt, said.learnt) == (2, 1, ("1",))
+    forecast = observe(learner, "3", {"x": 3})
+    assert (forecast.unverified, forecast.labels_learnt, forecast.learnt) == (2, 1, ("1",))
 
 
 def test_why_names_features_and_no_values() -> None:
     learner = taught(learner_of(), 200)
     observe(learner, "ward", {"ward": "a secret"})
-    said = observe(learner, "a", {"x": 3.25, "noise": 0.123, "ward": "a secret"}, why=3)
-    assert len(said.why) == 4
-    assert said.why[0].feature == "x"
-    assert said.why[0].log_odds > 0.5
-    sizes = [abs(each.log_odds) for each in said.why[:3]]
+    forecast = observe(learner, "a", {"x": 3.25, "noise": 0.123, "ward": "a secret"}, why=3)
+    assert len(forecast.why) == 4
+    assert forecast.why[0].feature == "x"
+    assert forecast.why[0].log_odds > 0.5
+    sizes = [abs(each.log_odds) for each in forecast.why[:3]]
     assert sizes == sorted(sizes, reverse=True)
     assert set(Contribution.__slots__) == {"feature", "log_odds"}
-    assert "secret" not in repr(said.why)
-    assert "3.25" not in repr(said.why)
+    assert "secret" not in repr(forecast.why)
+    assert "3.25" not in repr(forecast.why)
 
 
 @pytest.mark.parametrize("decides", ["paper", None])
 @pytest.mark.parametrize("why", [1, 10])
 def test_why_adds_up_to_the_log_odds_with_the_rest_named(decides: str | None, why: int) -> None:
     learner = taught(learner_of(combination={"decides": decides}), 100)
-    said = observe(learner, "a", {"x": 1.0, "noise": -0.5, "still": 1}, why=why)
-    assert said.why[-1].feature == "(rest)"
-    assert sum(each.log_odds for each in said.why) == pytest.approx(math.log(said.p / (1 - said.p)))
-    assert len(said.why) == min(why, 3) + 1
+    forecast = observe(learner, "a", {"x": 1.0, "noise": -0.5, "still": 1}, why=why)
+    assert forecast.why[-1].feature == "(rest)"
+    assert sum(each.log_odds for each in forecast.why) == pytest.approx(
+        math.log(forecast.p / (1 - forecast.p))
+    )
+    assert len(forecast.why) == min(why, 3) + 1
 
 
 def test_the_rest_is_the_bias_where_the_answer_is_linear() -> None:
     """One track in one space; and the regression, whose terms are exact."""
     one_track = {"risk": True, "dual_track": True}
     learner = taught(learner_of(combination={"decides": "paper"}, ablate=one_track), 100)
-    said = observe(learner, "a", {"x": 1.0, "noise": -0.5, "still": 1}, why=10)
-    assert said.why[-1].log_odds == pytest.approx(float(paper_of(learner).latent.weights[0]))
+    forecast = observe(learner, "a", {"x": 1.0, "noise": -0.5, "still": 1}, why=10)
+    assert forecast.why[-1].log_odds == pytest.approx(float(paper_of(learner).latent.weights[0]))
     learner = taught(learner_of(combination={"decides": "linear"}), 100)
-    said = observe(learner, "a", {"x": 1.0, "noise": -0.5, "still": 1}, why=10)
+    forecast = observe(learner, "a", {"x": 1.0, "noise": -0.5, "still": 1}, why=10)
     bias = learner.experts["linear"].inspect().weights["latent"][0]
-    assert 0.8 < said.why[-1].log_odds / bias < 1.0, "moderated as the rest of the logit is"
+    assert 0.8 < forecast.why[-1].log_odds / bias < 1.0, "moderated as the rest of the logit is"
 
 
 def test_why_is_empty_unless_asked_for_and_has_at_most_all_features() -> None:
@@ -215,9 +221,9 @@ def test_why_of_equal_contributions_survives_a_restart() -> None:
     learner = learner_of()
     observe(learner, "a", {"z": 1, "m": 2.5, "a": True})
     for each in (learner, reborn(learner)):
-        said = each.peek({"z": 1}, why=2)
-        assert isinstance(said, Forecast)
-        assert [reason.feature for reason in said.why] == ["a", "m", "(rest)"]
+        forecast = each.peek({"z": 1}, why=2)
+        assert isinstance(forecast, Forecast)
+        assert [reason.feature for reason in forecast.why] == ["a", "m", "(rest)"]
 
 
 # --- two tracks ----------------------------------------------------------------------------------
@@ -234,27 +240,27 @@ def test_pseudo_label_changes_the_transient_prediction_and_leaves_the_persistent
     for i in range(15):
         noise = float(rng.normal())
         observe(busy, f"unlabelled {i}", {"x": 2 + noise, "noise": noise, "still": 1})
-    said = observe(busy, "asked", {"x": 1.0, "noise": 0.3, "still": 1})
+    forecast = observe(busy, "asked", {"x": 1.0, "noise": 0.3, "still": 1})
     assert [(space.weights.tobytes(), space.anchor.tobytes()) for space in spaces] == before
     assert busy.labels_learnt == quiet.labels_learnt
-    vectors = vectors_of(busy, said.step)
+    vectors = vectors_of(busy, forecast.step)
     for space, vector in zip(spaces, (vectors.latent, vectors.original), strict=True):
         persistent, transient = space.answer(vector)
         assert abs(transient - persistent) > 1e-4
-    assert said.p != said.naive
+    assert forecast.p != forecast.naive
 
 
 def test_one_soft_label_moves_the_transient_track_of_the_same_record() -> None:
     """Two learners that differ in the soft-label temperature alone: only transients differ."""
-    said, tracks = [], []
+    forecast, tracks = [], []
     for temperature in (0.0, 50.0):
         learner = taught(learner_of(softlabels={"temperature": temperature}))
         for i in range(10):
             observe(learner, f"u{i}", {"x": 1.0 * i, "noise": 0.1 * i, "still": 1})
-        said.append(observe(learner, "asked", {"x": 1.0, "noise": 0.3, "still": 1}))
+        forecast.append(observe(learner, "asked", {"x": 1.0, "noise": 0.3, "still": 1}))
         tracks.append((paper_of(learner).latent, paper_of(learner).original))
-    assert said[0].naive == said[1].naive
-    assert said[0].p != said[1].p
+    assert forecast[0].naive == forecast[1].naive
+    assert forecast[0].p != forecast[1].p
     for one, other in zip(*tracks, strict=True):
         assert one.weights.tolist() == other.weights.tolist()
         assert one.transient.tolist() != other.transient.tolist()
@@ -263,20 +269,20 @@ def test_one_soft_label_moves_the_transient_track_of_the_same_record() -> None:
 def test_no_transient_track_before_the_first_label() -> None:
     learner = learner_of()
     for i in range(10):
-        said = observe(learner, f"{i}", {"x": float(i)})
-        assert said.p == said.naive == 0.5
+        forecast = observe(learner, f"{i}", {"x": float(i)})
+        assert forecast.p == forecast.naive == 0.5
     learner.learn("3", 1)
     assert learner.labels_learnt == 0, "a label only queues"
-    said = observe(learner, "next", {"x": 1.0})
-    assert said.labels_learnt == 1
-    assert said.p != said.naive
+    forecast = observe(learner, "next", {"x": 1.0})
+    assert forecast.labels_learnt == 1
+    assert forecast.p != forecast.naive
 
 
 def test_what_is_learnt_is_what_was_predicted_from() -> None:
     """Vector and prediction of the arrival, not of today: Σ and ranks have moved on."""
     learner = taught(learner_of())
-    said = observe(learner, "asked", {"x": 1.0})
-    latent = vectors_of(learner, said.step).latent.copy()
+    forecast = observe(learner, "asked", {"x": 1.0})
+    latent = vectors_of(learner, forecast.step).latent.copy()
     experts: list[Naive | Paper] = [naive_of(learner), paper_of(learner)]
     answer = experts[0].latent.score(latent)
     for i in range(30):
@@ -314,8 +320,8 @@ def test_space_that_errs_less_gains_weight() -> None:
 
 def test_without_copula_the_latent_space_is_the_original_one() -> None:
     learner = taught(learner_of(ablate={"copula": True}))
-    said = observe(learner, "a", {"x": 1.0})
-    vectors, naive = vectors_of(learner, said.step), naive_of(learner)
+    forecast = observe(learner, "a", {"x": 1.0})
+    vectors, naive = vectors_of(learner, forecast.step), naive_of(learner)
     assert vectors.latent.tolist() == vectors.original.tolist()
     assert vectors.latent[1] == 0.0, "missing is 0"
     assert naive.latent.weights.tolist() == naive.original.weights.tolist()
@@ -323,22 +329,22 @@ def test_without_copula_the_latent_space_is_the_original_one() -> None:
 
 def test_without_correlation_a_missing_value_is_the_centre() -> None:
     learner = taught(learner_of(ablate={"marginals": True}))
-    said = observe(learner, "a", {"x": 1.0})
-    assert vectors_of(learner, said.step).latent[1:].tolist() == [0.0, 0.0]
+    forecast = observe(learner, "a", {"x": 1.0})
+    assert vectors_of(learner, forecast.step).latent[1:].tolist() == [0.0, 0.0]
     assert learner.copula.correlation.tolist() == np.eye(3).tolist()
 
 
 def test_without_soft_labels_and_rehearsal_there_is_only_the_naive_answer() -> None:
     learner = taught(paper_alone(ablate={"softlabels": True}, tracks={"rehearsal_rate": 0}))
-    said = observe(learner, "a", {"x": 1.0})
-    assert said.p == pytest.approx(said.naive, abs=1e-15)
+    forecast = observe(learner, "a", {"x": 1.0})
+    assert forecast.p == pytest.approx(forecast.naive, abs=1e-15)
     assert paper_of(learner).geometry.graph.size == 0
 
 
 def test_without_soft_labels_the_transient_answer_is_that_of_the_rehearsed_weights() -> None:
     learner = taught(learner_of(ablate={"softlabels": True}))
-    said = observe(learner, "a", {"x": 1.0})
-    track, latent = paper_of(learner).latent, vectors_of(learner, said.step).latent
+    forecast = observe(learner, "a", {"x": 1.0})
+    track, latent = paper_of(learner).latent, vectors_of(learner, forecast.step).latent
     persistent, transient = track.answer(latent)
     logit = track.anchor[0] + track.anchor[1:] @ latent
     assert transient == pytest.approx(1 / (1 + math.exp(-logit)))
@@ -351,20 +357,20 @@ def test_one_track_takes_both_kinds_of_updates_and_naive_only_true_labels() -> N
         observe(each, "drain", {"x": 0.0})
     track = paper_of(learner).latent
     weights = track.weights.copy()
-    said = observe(learner, "a", {"x": 1.0})
+    forecast = observe(learner, "a", {"x": 1.0})
     assert track.weights.tobytes() != weights.tobytes()
     assert track.weights.tobytes() == track.transient.tobytes()
-    assert said.naive == observe(dual, "a", {"x": 1.0}).naive
-    assert said.naive != said.p
+    assert forecast.naive == observe(dual, "a", {"x": 1.0}).naive
+    assert forecast.naive != forecast.p
 
 
 def test_without_risk_only_the_latent_space_answers() -> None:
     learner = taught(paper_alone(ablate={"risk": True}))
-    said = observe(learner, "a", {"x": 1.0})
-    latent = vectors_of(learner, said.step).latent
+    forecast = observe(learner, "a", {"x": 1.0})
+    latent = vectors_of(learner, forecast.step).latent
     persistent, transient = paper_of(learner).latent.answer(latent)
-    assert said.naive == persistent
-    assert said.p == pytest.approx(0.5 * persistent + 0.5 * transient)
+    assert forecast.naive == persistent
+    assert forecast.p == pytest.approx(0.5 * persistent + 0.5 * transient)
 
 
 # --- labels --------------------------------------------------------------------------------------
@@ -396,8 +402,8 @@ def test_every_outcome_is_counted() -> None:
         learner.learn("0", 0).outcome,
         learner.learn("future", 1).outcome,
     ]
-    said = learner.learn("farther", 1)
-    assert said.orphans == ("future",)
+    forecast = learner.learn("farther", 1)
+    assert forecast.orphans == ("future",)
     expired = [observe(learner, f"more {i}", {"x": i}).expired for i in range(4)]
     assert expired == [(), (), ("1",), ("2",)]
     outcomes += [learner.learn("1", 1).outcome, learner.learn("0", 1).outcome]
@@ -447,9 +453,9 @@ def test_label_in_time_for_the_next_record_is_learnt_before_it() -> None:
     learner = learner_of()
     observe(learner, "a", {"x": 1})
     learner.learn("a", 1)
-    said = observe(learner, "b", {"x": 1})
-    assert said.learnt == ("a",)
-    assert said.naive > 0.5
+    forecast = observe(learner, "b", {"x": 1})
+    assert forecast.learnt == ("a",)
+    assert forecast.naive > 0.5
 
 
 def test_instance_that_left_the_window_is_still_learnt_from() -> None:
@@ -458,8 +464,8 @@ def test_instance_that_left_the_window_is_still_learnt_from() -> None:
         observe(learner, f"{i}", {"x": float(i)})
     assert paper_of(learner).geometry.buffer.find(1) is None
     learner.learn("0", 1)
-    said = observe(learner, "next", {"x": 1.0})
-    assert said.learnt == ("0",)
+    forecast = observe(learner, "next", {"x": 1.0})
+    assert forecast.learnt == ("0",)
     found = paper_of(learner).geometry.buffer.find(1)
     assert found is not None, "verified instances are in the fine buffer"
 
@@ -475,8 +481,8 @@ def test_instance_pushed_out_of_the_table_leaves_the_window_too() -> None:
 def test_instance_that_expires_leaves_the_window() -> None:
     learner = learner_of(delay={"expire_steps": 2})
     for i in range(5):
-        said = observe(learner, f"{i}", {"x": float(i)})
-    assert said.expired == ("1",)
+        forecast = observe(learner, f"{i}", {"x": float(i)})
+    assert forecast.expired == ("1",)
     assert window_of(learner) == [3, 4, 5]
     assert learner.counts["expired"] == 2
 
@@ -520,8 +526,8 @@ def test_clock_never_goes_back(start: int) -> None:
 def test_refused_record_is_counted_by_reason() -> None:
     learner = learner_of(columns={"strict": True})
     observe(learner, "a", {"x": 1})
-    said = learner.observe("b", {"x": "text", "new": 1})
-    assert said == Rejection("kind-conflict", "x takes number, not string")
+    forecast = learner.observe("b", {"x": "text", "new": 1})
+    assert forecast == Rejection("kind-conflict", "x takes number, not string")
     assert learner.counts["rejected.kind-conflict"] == 1
     assert (learner.step, learner.columns.width) == (1, 1)
     assert isinstance(learner.observe("b", {"x": 2}), Forecast), "its id is still free"
@@ -534,8 +540,8 @@ def test_a_learner_needs_no_arguments() -> None:
 def test_a_cell_of_another_kind_is_missing_and_counted() -> None:
     learner = Learner()
     observe(learner, "a", {"x": 1, "y": 1})
-    said = observe(learner, "b", {"x": "text", "y": 2})
-    assert (said.conflicts, said.observed_share) == (1, 0.5)
+    forecast = observe(learner, "b", {"x": "text", "y": 2})
+    assert (forecast.conflicts, forecast.observed_share) == (1, 0.5)
     assert learner.counts["cells.kind-conflict"] == 1
 
 
@@ -587,10 +593,15 @@ def test_look_reports_nothing_as_changed() -> None:
     observe(learner, "b", {"x": 1})
     learner.learn("b", 1)
     learner.learn("early", 1)
-    said = learner.peek({"x": 2})
-    assert isinstance(said, Forecast)
-    assert (said.learnt, said.expired, said.orphans, said.repeat) == ((), (), (), False)
-    assert said.labels_learnt == 1, "the look drains the queue, as the next record would"
+    forecast = learner.peek({"x": 2})
+    assert isinstance(forecast, Forecast)
+    assert (forecast.learnt, forecast.expired, forecast.orphans, forecast.repeat) == (
+        (),
+        (),
+        (),
+        False,
+    )
+    assert forecast.labels_learnt == 1, "the look drains the queue, as the next record would"
     assert learner.labels_learnt == 0
 
 
@@ -615,8 +626,8 @@ def test_instance_that_waited_while_columns_came_is_learnt_in_todays_columns() -
         observe(learner, f"{i}", {"x": float(i)})
     observe(learner, "wide", {"x": 1.0, "y": 2.0, "ward": "A"})
     learner.learn("3", 1)
-    said = observe(learner, "next", {"x": 1.0, "y": 1.0})
-    assert said.learnt == ("3",)
+    forecast = observe(learner, "next", {"x": 1.0, "y": 1.0})
+    assert forecast.learnt == ("3",)
     for expert in (naive_of(learner), paper_of(learner)):
         assert len(expert.latent.weights) == 4
         assert expert.latent.weights[2:].tolist() == [0.0, 0.0], "it was 0 in the new columns"
@@ -626,8 +637,8 @@ def test_instance_that_waited_while_columns_came_is_learnt_in_todays_columns() -
 def test_feature_that_stops_coming_is_simply_missing() -> None:
     learner = taught(learner_of())
     for i in range(30):
-        said = observe(learner, f"{i}", {"noise": float(i)})
-    assert said.observed_share == pytest.approx(1 / 3)
+        forecast = observe(learner, f"{i}", {"noise": float(i)})
+    assert forecast.observed_share == pytest.approx(1 / 3)
     assert learner.columns.width == 3
 
 
@@ -639,7 +650,7 @@ def test_first_record_may_be_empty() -> None:
     assert observe(learner, "c", {"x": 1}).observed_share == 1.0
 
 
-# --- the memory of the past (issue 11, B) ---------------------------------------------------------
+# --- the memory of the past ---------------------------------------------------------
 
 
 def test_a_label_sent_again_after_many_others_is_not_learnt_twice() -> None:
@@ -710,7 +721,7 @@ def test_a_correction_is_taken_where_the_instance_is_rehearsed_and_else_too_late
 
 
 def test_what_is_kept_of_an_id_can_be_erased() -> None:
-    """Issue 11, 12."""
+    """Nothing of an erased instance is left in the snapshot."""
     learner = taught(learner_of(), 300)
     observe(learner, "secret-waiting", {"x": 0.123456, "noise": 1.0})
     observe(learner, "secret-learnt", {"x": 0.5, "noise": 1.0})

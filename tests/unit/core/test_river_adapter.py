@@ -1,4 +1,4 @@
-"""River's verbs on the learner (issue 11, point 18)."""
+"""River's verbs on the learner."""
 
 from typing import Any
 
@@ -30,8 +30,8 @@ def test_it_says_what_the_learner_says_with_labels_that_come_at_once() -> None:
     model, learner = RiverClassifier(), Learner()
     for n in range(30):
         x = {"a": n % 5, "b": n % 3}
-        said = learner.observe(str(n), x)
-        assert model.predict_proba_one(x)[True] == said.p  # type: ignore[union-attr]
+        result = learner.observe(str(n), x)
+        assert model.predict_proba_one(x)[True] == result.p  # type: ignore[union-attr]
         model.learn_one(x, n % 2 == 0)
         learner.learn(str(n), int(n % 2 == 0))
 

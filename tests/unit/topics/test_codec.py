@@ -215,7 +215,7 @@ def _dumps(raw: object) -> bytes:
     return json.dumps(raw).encode()
 
 
-# Serializers that others use (issue 11, point 17).
+# Serializers that others use.
 
 FRAME = b"\x00\x00\x00\x00\x2a"
 
@@ -230,23 +230,23 @@ def test_json_in_a_registrys_frame_is_read_without_it() -> None:
     "value", [FRAME + b"\x02a\x0cabcdef", b"Obj\x01\x04\x14avro.codec", FRAME + b"\x00"]
 )
 def test_avro_is_named(value: bytes) -> None:
-    said = read_features(value, b"k", 5)
-    assert said == Rejection(Reason.NOT_JSON, "looks like Avro: JSON is expected")
+    result = read_features(value, b"k", 5)
+    assert result == Rejection(Reason.NOT_JSON, "looks like Avro: JSON is expected")
 
 
 @pytest.mark.parametrize("value", [b"\x00", FRAME, b"\x00\x00{}"])
 def test_a_frame_with_nothing_in_it_is_not_json(value: bytes) -> None:
-    said = read_label(value, b"k", 5)
-    assert isinstance(said, Rejection)
-    assert said.reason is Reason.NOT_JSON
+    result = read_label(value, b"k", 5)
+    assert isinstance(result, Rejection)
+    assert result.reason is Reason.NOT_JSON
 
 
 def test_a_cloud_event_in_structured_mode_is_refused_with_a_hint() -> None:
     event = b'{"specversion": "1.0", "id": "e", "type": "t", "source": "s", "data": {"id": "a"}}'
-    for said in (read_features(event, b"k", 5), read_label(event, b"k", 5)):
-        assert isinstance(said, Rejection)
-        assert said.reason is Reason.MISSING_FIELD
-        assert said.detail.endswith("of CloudEvents only binary mode is read")
+    for result in (read_features(event, b"k", 5), read_label(event, b"k", 5)):
+        assert isinstance(result, Rejection)
+        assert result.reason is Reason.MISSING_FIELD
+        assert result.detail.endswith("of CloudEvents only binary mode is read")
 
 
 def test_ids_are_compared_as_they_are_written() -> None:
@@ -265,8 +265,8 @@ def test_ids_are_compared_as_they_are_written() -> None:
     (999_999_999, True), (10_000_000_000, True), (1_700_000_000_000, True), (0, True),
 ])  # fmt: skip
 def test_a_time_in_seconds_is_refused(ts: int, taken: bool) -> None:
-    """Issue 11, point 16."""
-    said = read_label(f'{{"id": "a", "y": 1, "ts": {ts}}}'.encode(), b"k", 1_700_000_000)
-    assert isinstance(said, Label) == taken
-    if isinstance(said, Rejection):
-        assert said.detail == "ts: looks like seconds; epoch milliseconds expected"
+    """Ten digits are seconds: taken as milliseconds they are in January 1970."""
+    result = read_label(f'{{"id": "a", "y": 1, "ts": {ts}}}'.encode(), b"k", 1_700_000_000)
+    assert isinstance(result, Label) == taken
+    if isinstance(result, Rejection):
+        assert result.detail == "ts: looks like seconds; epoch milliseconds expected"

@@ -94,9 +94,6 @@ def test_a_bug_is_not_hidden(failing: list[Exception]) -> None:
         assert isinstance(CliRunner().invoke(dtgol, [name]).exception, AssertionError)
 
 
-# Issue 11, point 24.
-
-
 def test_the_version_is_the_packages() -> None:
     done = CliRunner().invoke(dtgol, ["--version"])
     assert done.exit_code == 0

@@ -1,4 +1,4 @@
-"""`dtgol produce`: the ids that rows get (issue 11, point 15)."""
+"""`dtgol produce`: the ids that rows get."""
 
 import json
 from pathlib import Path

@@ -62,7 +62,7 @@ def test_scores_are_summed_for_forecast_and_naive() -> None:
 
 
 def test_a_collapse_shows_in_the_last_window_and_not_in_the_total() -> None:
-    """Issue 12: 20,000 wrong answers moved no window."""
+    """20,000 wrong answers moved no window."""
     scored = Scored()
     for number in range(3_000):
         scored.predict(f"i{number}", 0.9)

@@ -220,7 +220,7 @@ def test_a_damaged_state_is_refused() -> None:
 
 
 def test_boards_are_bounded_and_corrections_stay_exact() -> None:
-    """Seen: 100,000 streams, 955 MB (issue 11, point 22)."""
+    """Seen: 100,000 streams, 955 MB."""
     pairs = evaluation(Bounds(boards_max=2))
     for number, stream in enumerate(("a", "b", "c", "d")):
         pairs.predict(replace(predicted(number), stream=stream))
@@ -240,7 +240,7 @@ def test_windows_go_on_where_a_stream_starts_anew() -> None:
     assert [each.count for each in pairs.boards["s"].summary().windows] == [10, 10, 10]
 
 
-# --- the memory of the past (issue 11, B) ---------------------------------------------------------
+# --- the memory of the past ---------------------------------------------------------
 
 
 def test_an_id_that_comes_back_is_not_scored_with_the_label_of_its_first_life() -> None:

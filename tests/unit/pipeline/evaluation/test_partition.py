@@ -126,7 +126,7 @@ def test_a_state_that_others_have_overtaken_is_restored_again(setup: Setup) -> N
 
 
 def test_a_broker_that_stands_still_in_a_restore_is_asked_again(setup: Setup) -> None:
-    """Issue 11, 22: an evaluator that met a frozen broker ended."""
+    """An evaluator that met a frozen broker ended."""
     setup.kafka.unanswered = 3
     setup.evaluator.retry_s = 0.0
     setup.put(PREDICTIONS, 100)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from aiokafka.errors import TopicAuthorizationFailedError
+from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
 from aiokafka.structs import ConsumerRecord, TopicPartition
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
@@ -87,6 +87,28 @@ def test_the_owner_of_the_app_learns_that_it_may_not_read_any_more(
     with pytest.raises(TopicAuthorizationFailedError):
         asyncio.run(consumer._getmany(None, 1.0))
     assert [str(each) for each in lost] == [str(TopicAuthorizationFailedError("features"))]
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_crash_of_the_consumers_thread_ends_the_process(consumer: Any, lost: bool) -> None:
+    """Seen on a busy machine: a commit was refused for a lost right, and the process hung."""
+
+    class EndedError(Exception):
+        pass
+
+    def end(reason: BaseException) -> None:
+        raise EndedError(type(reason).__name__)
+
+    owner = consumer.app.owner
+    if lost:
+        owner.rights_lost = end
+    else:
+        owner.consumer_crashed = end
+    thread: Any = object.__new__(SafeConsumerThread)
+    thread.consumer = consumer
+    reason = GroupAuthorizationFailedError("dtgol-worker") if lost else RuntimeError("of Faust's")
+    with pytest.raises(EndedError, match=type(reason).__name__):
+        asyncio.run(thread.crash(reason))
 
 
 def test_a_batch_follows_the_record_that_was_fetched_before_it(consumer: Any) -> None:
@@ -190,7 +212,7 @@ def test_a_commit_of_which_a_rebalance_has_left_nothing_is_refused_and_no_crash(
 
 
 def test_of_a_record_with_too_many_headers_few_are_kept() -> None:
-    """Issue 11, 3: a fetch of 150 records with 300,000 headers took 6.7 GB of memory."""
+    """A fetch of 150 records with 300,000 headers took 6.7 GB of memory."""
 
     class Records:
         _partition_records: Any

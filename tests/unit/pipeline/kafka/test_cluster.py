@@ -76,6 +76,16 @@ def test_ids_that_cannot_be_read_are_not_replaced_by_names(monkeypatch: pytest.M
     assert inspected(without, monkeypatch).topic_ids == {"features": "features"}
 
 
+def test_a_topic_that_is_listed_while_it_is_deleted_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seen on a busy machine: the worker ended with the code of a cluster that does not answer."""
+    monkeypatch.setattr(cluster, "VISIBLE_S", 0.05)
+    deleted = Waking([{1: None}], KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    with pytest.raises(RefusalError, match="no topic features: run dtgol topics apply first"):
+        inspected(deleted, monkeypatch)
+
+
 def test_offsets_that_cannot_be_read_in_time_are_no_refusal() -> None:
     with pytest.raises(UnansweredError, match="the offsets of group g cannot be read"):
         committed_offsets({"bootstrap.servers": NOBODY}, "g", "features", [0])

@@ -111,7 +111,7 @@ def test_retention_that_is_not_known_is_no_warning() -> None:
 
 
 def test_more_copies_in_sync_than_there_are_copies_are_never_set() -> None:
-    """Issue 11, 23: apply set min.insync.replicas 2 on topics of one copy; nobody could write."""
+    """Apply set min.insync.replicas 2 on topics of one copy; nobody could write."""
     spec = spec_for("journal", replication=3)
     one_copy = found_as(spec, replication=1, config={**spec.config, IN_SYNC: "1"})
     by_setting = {each.setting: each for each in compare(spec, one_copy)}
@@ -126,7 +126,7 @@ def test_more_copies_in_sync_than_there_are_copies_are_never_set() -> None:
 def test_a_new_topic_has_as_many_copies_as_its_siblings(
     monkeypatch: pytest.MonkeyPatch, siblings: list[int], asked: int | None, copies: int
 ) -> None:
-    """Issue 11, 23: a topic that was missing came back with one copy beside three."""
+    """A topic that was missing came back with one copy beside three."""
     found = {str(n): ExistingTopic(4, each, {}) for n, each in enumerate(siblings)}
     monkeypatch.setattr(topic_admin, "find", lambda *_: found)
     admin: Any = None

@@ -90,7 +90,7 @@ def test_a_failed_report_ends_everything() -> None:
 
 
 def test_a_partition_whose_offsets_go_back_has_lost_its_tail() -> None:
-    """Issue 11, 23: whoever goes on writing answers other records under offsets used before."""
+    """Whoever goes on writing answers other records under offsets used before."""
     outbox = Outbox(NOWHERE)
     journal = outbox.partition("journal", 0)
     for offset in (7, 8):

@@ -450,7 +450,7 @@ def test_no_feature_value_and_no_id_leaves_in_a_dead_letters_detail() -> None:
 
 
 def test_a_prediction_too_large_to_be_delivered_is_a_dead_letter() -> None:
-    """Issue 11, 2: the worker ended at every start, since the producer refused the prediction."""
+    """The worker ended at every start, since the producer refused the prediction."""
     journal = Journal()
     headers = [("trace", b"x" * 999_900)]
     journal.copy("features", orjson.dumps({"id": "a", "x": {"v": 1}}), headers=headers)
@@ -463,7 +463,7 @@ def test_a_prediction_too_large_to_be_delivered_is_a_dead_letter() -> None:
 
 
 def test_at_its_memory_a_partition_refuses_new_streams_and_new_features() -> None:
-    """Issue 11, 3: 0.8 MB of JSON, 100 streams of 512 features, took 559 MB."""
+    """0.8 MB of JSON, 100 streams of 512 features, took 559 MB."""
     journal = Journal()
     journal.control(change(fold_config(state_bytes_max=1_000_000)))
     for number in range(20):
@@ -535,7 +535,7 @@ def test_a_reset_and_an_erasure_reach_labels_without_a_stream() -> None:
 
 
 def test_a_backlog_of_labels_whose_clock_is_an_hour_slow_is_learnt_and_the_skew_is_known() -> None:
-    """Issue 11, 16: 14,000 of 15,000 labels became orphans."""
+    """14,000 of 15,000 labels became orphans."""
     count, hour_ms = 15_000, 3_600_000
     journal = Journal()
     for number in range(count):
@@ -554,14 +554,14 @@ def test_a_backlog_of_labels_whose_clock_is_an_hour_slow_is_learnt_and_the_skew_
 
 
 def test_a_cut_is_the_state_of_its_moment_whatever_comes_after() -> None:
-    """Issue 11, 3: a snapshot copied every stream before the first was written."""
+    """A snapshot copied every stream before the first was written."""
     journal = Journal()
     for stream in "abcdef":
         for number in range(5):
             journal.features(f"i{number}", {"v": number}, stream=stream)
     fold, _ = fold_all(journal.records)
     expected = fold.digest()
-    taken = fold.cut({"d": fold.streams["d"].next_offset})
+    taken = fold.snapshot_changed({"d": fold.streams["d"].next_offset})
     first = taken.changed["a"]
     fold.apply(journal.features("later", {"v": 1, "w": 2}, stream="b"))
     fold.apply(journal.control(Reset("c")))
@@ -574,7 +574,7 @@ def test_a_cut_is_the_state_of_its_moment_whatever_comes_after() -> None:
 
 
 def test_the_age_of_a_label_without_features_is_known_and_kept() -> None:
-    """Issue 11, 23: a wrong key was seen nowhere until the label was given up."""
+    """A wrong key was seen nowhere until the label was given up."""
     journal = Journal()
     journal.features("a", {"v": 1})
     held = journal.label("elsewhere", 1)
@@ -588,7 +588,7 @@ def test_the_age_of_a_label_without_features_is_known_and_kept() -> None:
     assert fold.oldest_early_ms is None
 
 
-# --- the memory of the past (issue 11, B) ---------------------------------------------------------
+# --- the memory of the past ---------------------------------------------------------
 
 
 def test_a_late_label_names_the_setting_in_its_dead_letter_and_in_the_counters() -> None:

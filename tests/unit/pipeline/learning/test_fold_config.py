@@ -15,7 +15,7 @@ from topics.reasons import Limits
 
 @pytest.mark.parametrize("name", FoldConfig().as_mapping())
 def test_a_key_that_is_missing_does_not_take_the_default_of_today(name: str) -> None:
-    """Issue 11, 10: old records took today's defaults, and answers differed under one `at`."""
+    """Old records took today's defaults, and answers differed under one `at`."""
     mapping = FoldConfig().as_mapping()
     del mapping[name]
     with pytest.raises(ConfigError, match=f"{name} is not spelled out"):
@@ -71,7 +71,7 @@ def test_what_the_fold_could_not_go_by_is_refused(name: str, value: object) -> N
 
 
 def test_more_described_streams_than_a_journal_record_holds_are_refused() -> None:
-    """Issue 11, 4: some 1,530 made a record over 1 MB, which ended the worker at every start."""
+    """Some 1,530 made a record over 1 MB, which ended the worker at every start."""
     described = {f"ward-{number}": Config() for number in range(2_000)}
     with pytest.raises(
         ConfigError, match=r"describes 2000 streams, .* over 900000: describe fewer"

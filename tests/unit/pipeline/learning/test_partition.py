@@ -305,7 +305,7 @@ def test_a_restore_moves_while_it_reads_decisions_and_while_it_folds() -> None:
 
 
 def test_refusals_are_logged_once_a_minute_with_counts(caplog: pytest.LogCaptureFixture) -> None:
-    """Issue 11, point 22."""
+    """One bad producer filled the log."""
     now = [0.0]
     refusals = RefusalLog(3, lambda: now[0])
     refusals.report()
@@ -337,7 +337,7 @@ def test_counters_are_hidden_until_they_are_as_high_as_they_were() -> None:
     assert setup.learner.counts["records/copy"] == 5
 
 
-# --- versions (issue 11, 10) ----------------------------------------------------------------------
+# --- versions ----------------------------------------------------------------------
 
 
 def test_what_another_version_has_answered_is_not_answered_again() -> None:
@@ -380,7 +380,7 @@ def test_a_version_is_marked_once() -> None:
     assert len(setup.appended.sent) == 1
 
 
-# --- a lost tail of the journal (issue 11, 23) ----------------------------------------------------
+# --- a lost tail of the journal ----------------------------------------------------
 
 
 def test_offsets_that_were_answered_and_lost_are_not_used_again() -> None:

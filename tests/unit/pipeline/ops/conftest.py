@@ -37,5 +37,5 @@ def saved(tmp_path: Path) -> Saved:
         x = {"ward": ["A", "hidden"][number % 2], "age": number % 9, "weight": number % 9}
         fold.apply(journal.features(str(number), x))
         if number % 10 == 9:
-            repository.save(fold.cut(repository.stored))
+            repository.save(fold.snapshot_changed(repository.stored))
     return Saved(tmp_path / "0", store, fold)

@@ -71,7 +71,7 @@ def refusal(offset: int, reason: str = "not-json", topic_id: str = "one") -> Dea
 def test_what_is_refused_again_for_the_same_reason_is_not_sent_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Issue 11, 23: a redrive in a loop sent the same record for ever."""
+    """A redrive in a loop sent the same record for ever."""
     same = refusal(1)
     marker = Redriven("features", 0, 1, "0/0", "one")
     found = listed(monkeypatch, same, marker, refusal(7), refusal(8, "too-many-streams"))
@@ -93,7 +93,7 @@ def test_an_equal_record_that_was_refused_before_is_another_one(
 def test_a_topic_that_was_created_anew_has_letters_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Issue 11, 23: markers of the deleted topic hid what was refused on the new one."""
+    """Markers of the deleted topic hid what was refused on the new one."""
     marker = Redriven("features", 0, 1, "0/0", "one")
     found = listed(monkeypatch, refusal(1), marker, refusal(1, "stream-name", topic_id="two"))
     assert [each.redriven for each in found] == [True, False]

@@ -27,7 +27,7 @@ def test_another_last_bit_of_exp_is_another_fingerprint(monkeypatch: pytest.Monk
 
 
 def test_a_variant_of_glibc_without_fma_is_another_fingerprint() -> None:
-    """Issue 11, 10: it changed 1,303 of 4,000 predictions under the same fingerprint."""
+    """It changed 1,303 of 4,000 predictions under the same fingerprint."""
     tunables = "glibc.cpu.hwcaps=-AVX2_Usable,-FMA_Usable,-AVX2,-FMA,-FMA4_Usable"
     variant = os.environ | {"GLIBC_TUNABLES": tunables}
     made = [

@@ -167,7 +167,7 @@ def test_a_restore_counts_once_its_thread_has_begun(begun: bool) -> None:
 def test_an_assignment_that_differs_ends_the_process_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, found: dict[str, int], code: int, sentence: str
 ) -> None:
-    """Issue 11, 21: a topic that had grown was called a missing right."""
+    """A topic that had grown was called a missing right."""
 
     class EndedError(Exception):
         pass

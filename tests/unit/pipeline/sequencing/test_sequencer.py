@@ -13,13 +13,13 @@ from pipeline.faust_ext.consumer import FetchedBatch
 from pipeline.kafka.record import Record
 from pipeline.runtime.watchdog import Probe
 from pipeline.sequencing.merge import FEATURES, LABELS
+from pipeline.sequencing.record_age import AGE_RECORDS, REPORT_MS, SEEN_MIN, LeastAge
 from pipeline.sequencing.sequencer import (
     HOLD_MS,
     Clock,
     PartitionSequencer,
     SequencerConfig,
 )
-from pipeline.sequencing.stamps import AGE_RECORDS, REPORT_MS, SEEN_MIN, LeastAge
 from tests.support.fake_kafka import FakeKafka, FakeOutbox, FakeWriter
 from topics.deadletters import DeadLetter
 from topics.headers import Header, read_headers
@@ -192,7 +192,7 @@ def test_what_the_journal_has_lost_is_copied_again_first(setup: Setup) -> None:
 
 
 def test_offsets_that_were_used_before_are_taken_up_first(setup: Setup) -> None:
-    """Issue 11, 23: after a lost tail of the journal an `at` stood for two answers."""
+    """After a lost tail of the journal an `at` stood for two answers."""
     setup.learner.lost_offsets = 3
     setup.learner.ready.set()
     setup.put(FEATURES)
@@ -226,7 +226,7 @@ def test_a_backlog_is_work_once_the_learner_is_ready(setup: Setup) -> None:
 
 
 def test_a_record_with_too_many_headers_leaves_a_stub_and_a_dead_letter(setup: Setup) -> None:
-    """Issue 11, 1: more than 100,000 were read by one client and not by the other."""
+    """More than 100,000 were read by one client and not by the other."""
     setup.put(FEATURES, *[("", b"")] * 1_001)
     setup.put(FEATURES, *[("", b"")] * 400)  # 802 bytes on the wire
     setup.put(FEATURES, *[("", b"")] * 600)  # 1,202 bytes
@@ -239,7 +239,7 @@ def test_a_record_with_too_many_headers_leaves_a_stub_and_a_dead_letter(setup: S
 
 
 def test_large_records_are_waited_for_in_bytes_not_in_numbers(setup: Setup) -> None:
-    """Issue 11, 3: 150 records took gigabytes while 2,000 were allowed."""
+    """150 records took gigabytes while 2,000 were allowed."""
     flow = setup.kafka.flow("labels")
     setup.put(LABELS, value=b"x" * (1 << 24))
     assert flow.paused
@@ -249,7 +249,7 @@ def test_large_records_are_waited_for_in_bytes_not_in_numbers(setup: Setup) -> N
 
 
 def test_the_age_of_records_is_measured_by_topic(setup: Setup) -> None:
-    """A clock that is an hour slow shows on every record of its topic (issue 11, point 16)."""
+    """A clock that is an hour slow shows on every record of its topic."""
     for age_ms in (3_600_500, 3_600_100, 3_650_000):
         setup.put(LABELS, timestamp_ms=int(setup.now_ms) - age_ms + 10_000_000)
         setup.now_ms += 10
@@ -267,7 +267,7 @@ def test_the_age_of_records_is_measured_by_topic(setup: Setup) -> None:
 def test_a_slow_clock_is_logged_once_and_not_in_a_backlog(
     setup: Setup, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Issue 11, 16: nothing said that labels were stamped an hour too early."""
+    """Nothing said that labels were stamped an hour too early."""
     setup.now_ms = 10_000_000.0
     for _ in range(2 * SEEN_MIN):
         setup.put(LABELS, timestamp_ms=int(setup.now_ms) - 3_600_000)

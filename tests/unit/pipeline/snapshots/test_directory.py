@@ -40,7 +40,7 @@ def test_a_directory_that_cannot_be_written_is_a_store_error(tmp_path: Path) -> 
 
 
 def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
-    """Issue 11, 4: they hold ids and values of patients."""
+    """They hold ids and values of patients."""
     root = tmp_path / "snapshots" / "prefix"
     DirectoryStore(root).write(0, {"blob.s.aa": b"data"})
     made = [root.parent, root, root / "0", root / "0" / "blob.s.aa"]

@@ -42,7 +42,7 @@ def load(root: Path) -> Fold | None:
 
 
 def save(repository: SnapshotRepository, fold: Fold) -> SaveResult:
-    return repository.save(fold.cut(repository.stored))
+    return repository.save(fold.snapshot_changed(repository.stored))
 
 
 def grow(journal: Journal, fold: Fold, count: int, stream: str = "default") -> None:
@@ -76,7 +76,7 @@ def test_only_changed_streams_and_new_blocks_are_written(tmp_path: Path) -> None
     grow(journal, fold, 5, "small")
     first = save(repository, fold)
     grow(journal, fold, 1, "small")
-    taken = fold.cut(repository.stored)
+    taken = fold.snapshot_changed(repository.stored)
     assert list(taken.changed) == ["small"]
     assert set(taken.versions) == {"big", "small"}
     second = repository.save(taken)
@@ -262,7 +262,7 @@ def test_a_stored_blob_counts_only_in_the_version_that_is_stored(tmp_path: Path)
 
 @pytest.mark.parametrize("kind", ["blob", "state"])
 def test_a_blob_or_state_of_a_newer_format_is_refused_and_stays(tmp_path: Path, kind: str) -> None:
-    """Issue 11, 4: it was taken for damage, an older state was folded on, and it was removed."""
+    """It was taken for damage, an older state was folded on, and it was removed."""
     journal, fold = Journal(), Fold(REF)
     grow(journal, fold, 3)
     newer = fold.snapshot()
@@ -302,7 +302,7 @@ def test_another_format_is_named_and_a_newer_one_refused(
 
 
 def test_the_first_snapshot_of_every_period_is_archived(tmp_path: Path) -> None:
-    """Issue 11, 11: three snapshots were all that an audit could begin from."""
+    """Three snapshots were all that an audit could begin from."""
     store = DirectoryStore(tmp_path)
     repository = SnapshotRepository(store, 0, IDENTITY, archive=Archive(every_ms=10_000, kept=3))
     journal, fold = Journal(), Fold(REF)

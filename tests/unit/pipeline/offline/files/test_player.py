@@ -3,13 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.offline.files.player import AHEAD_MAX_MS, Stamps
+from pipeline.offline.files.player import AHEAD_MAX_MS, RecordTimes
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans())))
 def test_stamps_never_tie_across_topics_and_never_go_back(sends: list[tuple[int, bool]]) -> None:
     now = [1_000]
-    stamps = Stamps(lambda: now[0])
+    stamps = RecordTimes(lambda: now[0])
     before: tuple[int, bool] | None = None
     for passed, is_label in sends:
         now[0] += passed
@@ -21,6 +21,6 @@ def test_stamps_never_tie_across_topics_and_never_go_back(sends: list[tuple[int,
 
 
 def test_stamps_stay_near_the_clock() -> None:
-    stamps = Stamps(lambda: 5)
+    stamps = RecordTimes(lambda: 5)
     newest = max(stamps.next(bool(n % 2)) for n in range(AHEAD_MAX_MS + 100))
     assert newest == 5 + AHEAD_MAX_MS

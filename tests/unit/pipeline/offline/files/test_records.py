@@ -177,7 +177,7 @@ def test_shuffle_depends_on_the_seed_and_not_on_the_mask(tmp_path: Path) -> None
     assert [row.number for row in limited] == order(1, Mask())[:4]
 
 
-# Files that are nearly right (issue 11, point 14).
+# Files that are nearly right.
 
 
 def table_of(path: Path, **layout: Any) -> Table:

@@ -1,4 +1,4 @@
-"""Dead letters against the records they are about (issue 11, point 20)."""
+"""Dead letters against the records they are about."""
 
 from pipeline.kafka.record import Record
 from pipeline.ops.doctor.findings import Status
@@ -17,7 +17,7 @@ def letter(offset: int, reason: str = "kind-conflict") -> Record:
 
 
 def test_a_share_of_the_sampled_records_is_a_problem_by_stream_and_reason() -> None:
-    """Seen: 66 dead letters, and the doctor said healthy."""
+    """Seen: 66 dead letters, and the doctor result healthy."""
     found = check_letters([letter(n) for n in range(66)], [features(n) for n in range(100)])
     assert found.status is Status.PROBLEM
     assert found.text == "66 of 100 sampled records (66.0%): ward kind-conflict 66"

@@ -1,4 +1,4 @@
-"""What the newest snapshots show (issue 11, point 20)."""
+"""What the newest snapshots show."""
 
 from dtgol_core.config import Config
 from pipeline.learning.fold import Fold
@@ -78,7 +78,7 @@ def test_memory_near_its_bound_is_a_problem() -> None:
 
 
 def test_late_labels_are_judged_with_their_setting() -> None:
-    """Issue 11, 6 and 20: labels came too late for ever, and the doctor was content."""
+    """Labels came too late for ever, and the doctor was content."""
     config = FoldConfig(learner=Config.read({"delay": {"expire_steps": 1}}))
     journal, fold = Journal(), Fold(REF, config)
     for number in range(5):

@@ -1,4 +1,4 @@
-"""Partitions to which nothing can be delivered (issue 11, point 20)."""
+"""Partitions to which nothing can be delivered."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -30,28 +30,28 @@ from pipeline.settings import Settings
 
 log = logging.getLogger(__name__)
 
-SUFFIX = ".place"
+SUFFIX = ".position"
 _SLOT_BYTES = 8
 
 
-class DeathPlace(NamedTuple):
+class FatalRecord(NamedTuple):
     """What a dead process was folding."""
 
     partition: int
     offset: int
 
 
-def places_folder(settings: Settings) -> Path:
+def positions_folder(settings: Settings) -> Path:
     """Where the files are: a setting, else beside the snapshots, else the machine's own folder."""
     if settings.worker.state_directory:
         return Path(settings.worker.state_directory)
     if settings.snapshots.store == "directory":
-        return Path(settings.snapshots.directory) / ".places"
+        return Path(settings.snapshots.directory) / ".positions"
     return Path(tempfile.gettempdir()) / f"dtgol-{os.geteuid()}"
 
 
-class Places:
-    """The places of one process. `name` is that of the journal and its id."""
+class PositionFile:
+    """The positions of one process. `name` is that of the journal and its id."""
 
     def __init__(self, folder: Path, name: str, partitions: int) -> None:
         self._folder, self._name = folder, name
@@ -96,7 +96,7 @@ class Places:
         with suppress(OSError):
             self._path.unlink(missing_ok=True)
 
-    def left_by_the_dead(self) -> Iterator[DeathPlace]:
+    def of_dead_processes(self) -> Iterator[FatalRecord]:
         """What processes that live no more were folding; each file goes once that is dealt with."""
         for path in sorted(self._folder.glob(f"{self._name}.*{SUFFIX}")):
             if path == self._path:
@@ -107,5 +107,5 @@ class Places:
                 slots = memoryview(data[: len(data) // _SLOT_BYTES * _SLOT_BYTES]).cast("q")
                 for partition, after in enumerate(slots):
                     if after > 0:
-                        yield DeathPlace(partition, after - 1)
+                        yield FatalRecord(partition, after - 1)
                 path.unlink(missing_ok=True)
