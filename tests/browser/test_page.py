@@ -295,8 +295,8 @@ def test_labels_dead_letters_and_the_deadline_of_a_stream(open_tab: OpenTab) -> 
 
 def test_a_worker_shows_its_health(open_tab: OpenTab) -> None:
     parked = {"offset": 5, "crashes": 3, "error": "ZeroDivisionError", "place": "x.py:1"}
-    health = {"ready": True, "lag": 2, "snapshot_age_s": 4.0, "snapshot_failure": None}
-    partitions = [
+    health: dict[str, Any] = {"ready": True, "lag": 2, "snapshot_age_s": 4.0}
+    partitions: list[dict[str, Any]] = [
         {"partition": 0, **health, "sources_lag": 5, "parked": None},
         {"partition": 1, **health, "parked": parked},
         {"partition": 2, **health, "ready": False, "restored_records": 1200, "lag": None},

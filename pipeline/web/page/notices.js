@@ -26,10 +26,10 @@ export function showDeadLetters({ dead_letters: all = {}, stream_dead_letters: o
   $("letters-problem").textContent = problem ? `They cannot be read: ${problem}` : "";
 }
 
-/** The newest marks first; snapshots are in the plots alone, but for the newest. */
+/** The newest marks first; snapshots are in the plots alone, but for the newest of each role. */
 export function showMarks(marks) {
-  const snapshot = marks.findLast(({ kind }) => kind === "snapshot");
-  const listed = marks.filter((mark) => mark.kind !== "snapshot" || mark === snapshot).reverse();
+  const newest = new Map(marks.filter(({ kind }) => kind === "snapshot").map((mark) => [mark.role, mark]));
+  const listed = marks.filter((mark) => mark.kind !== "snapshot" || newest.get(mark.role) === mark).reverse();
   const kinds = [...new Set(marks.map(({ kind }) => kind))];
   $("marks-legend").replaceChildren(
     listed.length ? "In the plots by prediction, from the topic events:" : "Nothing has happened to the processes of this partition since its first prediction here.",
