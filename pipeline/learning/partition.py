@@ -257,7 +257,7 @@ class PartitionLearner(Partition[Fold]):
                 )
             self._append(Reset(name, f"changed: {', '.join(differ)}"))
         self._append(ConfigChange(config.digest(), config.as_mapping()))
-        self._event(EventKind.CONFIG, f"changed: {', '.join(config.differs(fold.config))}")
+        self._event(EventKind.CONFIG, ", ".join(config.differs(fold.config)))
 
     def _append(self, control: Control) -> None:
         value, headers = write_control(control)

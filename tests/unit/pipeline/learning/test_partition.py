@@ -442,7 +442,7 @@ def test_its_life_is_told_as_events_at_journal_offsets() -> None:
         (EventKind.SNAPSHOT, 4),
         (EventKind.STOPPED, 4),
     ]
-    assert setup.events[0][3] == "changed: why"
+    assert setup.events[0][3] == "why"
 
 
 def test_parking_and_the_decision_about_it_are_told_as_events() -> None:
