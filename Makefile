@@ -1,4 +1,4 @@
-# All commands: setup demo test test-browser test-kafka test-faults test-all lint fmt speed up
+# All commands: setup demo test test-browser test-kafka test-faults test-all lint fmt docs speed up
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -6,9 +6,9 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 
 JOBS ?= 2
 KAFKA_JOBS ?= 3
-QUICK = tests/unit tests/conformance tests/properties tests/golden tests/simulation tests/fuzz tests/embedded --doctest-modules dtgol_core topics pipeline
+QUICK = tests/unit tests/conformance tests/properties tests/golden tests/simulation tests/fuzz tests/embedded tests/examples --doctest-modules dtgol_core topics pipeline
 
-.PHONY: setup demo test test-browser test-kafka test-faults test-all lint fmt speed up
+.PHONY: setup demo test test-browser test-kafka test-faults test-all lint fmt docs speed up
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/.test
@@ -35,6 +35,11 @@ $(VENV)/.bench: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing dtgol with its benchmark peers (once per change of pyproject.toml)"
 	@$(INSTALL) -e '.[test,bench]'
 	@touch $@ $(VENV)/.test $(VENV)/.runtime
+
+$(VENV)/.docs: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing what builds the site of the documentation (once per change of pyproject.toml)"
+	@$(INSTALL) -e '.[docs]'
+	@touch $@ $(VENV)/.runtime
 
 demo: $(VENV)/.runtime
 	@$(BIN)/dtgol demo $(if $(KEEP),--keep) $(DEMO)
@@ -71,6 +76,9 @@ lint: $(VENV)/.test
 fmt: $(VENV)/.test
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+docs: $(VENV)/.docs # the site with the API reference, into build/site; a dead link or anchor fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # with --quiet it counts no warnings
 
 speed: $(VENV)/.bench # how fast; dtgol compare is how accurate
 	$(BIN)/python -m benchmarks.step

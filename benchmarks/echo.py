@@ -2,7 +2,8 @@
 
 ``python -m benchmarks.echo KIND PREFIX BOOTSTRAP``; raw bytes, headers and partition are kept.
 ``librdkafka`` and ``send`` are Faust as it comes, with either way to send; ``batches`` is the
-librdkafka one behind this project's own consumer, which is as much as a worker could ever do.
+librdkafka one behind this project's own consumer, which is as much as a worker could ever do;
+``confluent`` has no Faust at all: a consumer and a producer of librdkafka.
 """
 
 import os
@@ -10,7 +11,7 @@ import sys
 from typing import Any
 
 import faust
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 
 from pipeline.cli.options import set_up_logging
 from pipeline.faust_ext.app import FaustApp, faust_credentials
@@ -18,6 +19,7 @@ from pipeline.kafka.auth import Security
 from pipeline.settings import Settings, read_settings
 
 LOG_LEVEL = "WARNING"
+PRODUCER = {"enable.idempotence": True, "linger.ms": 5}
 
 
 class Echo:
@@ -25,8 +27,7 @@ class Echo:
 
     def __init__(self, settings: Settings, security: Security) -> None:
         self._topic = settings.topic("predictions")
-        more = {"enable.idempotence": True, "linger.ms": 5}
-        self._producer = Producer({**security.librdkafka(), **more})
+        self._producer = Producer({**security.librdkafka(), **PRODUCER})
 
     def send(self, message: Any) -> None:
         headers, where = list(message.headers or []), message.partition
@@ -83,13 +84,30 @@ def plain_app(kind: str, settings: Settings, security: Security) -> Any:
     return app
 
 
+def run_confluent(settings: Settings, security: Security) -> None:
+    """Consume and produce until a signal ends it."""
+    own = {"group.id": settings.group("echo"), "auto.offset.reset": "earliest"}
+    consumer = Consumer({**security.librdkafka(), **own})
+    consumer.subscribe([settings.topic("features"), settings.topic("labels")])
+    producer, topic = Producer({**security.librdkafka(), **PRODUCER}), settings.topic("predictions")
+    while True:
+        for message in consumer.consume(500, 0.05):
+            if message.error() is None:
+                headers: Any = message.headers() or []
+                where: Any = message.partition()
+                producer.produce(topic, message.value(), message.key(), where, headers=headers)
+        producer.poll(0)
+
+
 def main() -> None:
     kind, prefix, bootstrap = sys.argv[1:4]
     given = {"kafka.prefix": prefix, "kafka.bootstrap_servers": bootstrap}
     settings = read_settings(os.environ, None, given)
     security = Security.of(settings)
     set_up_logging(LOG_LEVEL)
-    if kind == "batches":
+    if kind == "confluent":
+        run_confluent(settings, security)
+    elif kind == "batches":
         our_app(settings, security).run(LOG_LEVEL)
     else:
         faust.Worker(

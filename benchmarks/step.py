@@ -1,13 +1,15 @@
-"""What one step costs: one ``observe`` and one ``learn``, in one process and one thread.
+"""What one step costs: one ``observe`` and one ``learn``, in processor time.
 
-``make speed`` or ``python -m benchmarks.step``: the learner beside River's adaptive random forest
-and its scaled logistic regression on the same records in the same run, where the time goes, how
-the cost grows with columns and buffers, and what compilation costs. Machines are noisy: read the
-ratios, not the microseconds. Timed in turns of 200 records each, so that a busy second hurts all
-of them alike.
+``make speed`` or ``python -m benchmarks.step``: the learner in two presets beside River's adaptive
+random forest and its scaled logistic regression on the same records. Each is a process of its own;
+all of them are pinned to one core and take turns of 200 records, so that a busy second hurts all
+alike. ``--before CHECKOUT`` adds the learner of another checkout of this repository to the turns.
+
+Other work on the machine still costs caches and clock speed: read the ratios first.
 """
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
@@ -15,9 +17,10 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from pipeline.runtime.environment import prepare
 
@@ -26,15 +29,26 @@ prepare()
 import numpy as np  # noqa: E402
 
 from dtgol_core.config import Config  # noqa: E402
-from dtgol_core.experts.paper import Paper  # noqa: E402
 from dtgol_core.learner import Learner  # noqa: E402
 
 DELAY = 200
 TURN = 200
-TRACK = ["score", "answer", "learn", "rehearse", "branch", "restart"]
-EXPERT = ["observe", "score", "learn", "forget"]
+WARM = 1200
+"""Records before the first that is timed: all windows are full, most trees have grown."""
+PRESETS = ("default", "light")
+RIVER = ("River ARFClassifier", "River scaled logistic regression")
 Step = Callable[[int], None]
 Stream = tuple[list[dict[str, float]], list[int]]
+
+
+class Subject(NamedTuple):
+    """What is timed: a preset or a River model, over so many columns, with settings of its own."""
+
+    kind: str
+    columns: int = 16
+    rows: int = 3000
+    delay: int = DELAY
+    settings: dict[str, Any] = {}  # noqa: RUF012  # never changed
 
 
 def stream(columns: int, rows: int, seed: int = 1) -> Stream:
@@ -53,10 +67,11 @@ def stream(columns: int, rows: int, seed: int = 1) -> Stream:
     return records, labels
 
 
-def dtgol_step(data: Stream, config: Config, delay: int = DELAY) -> tuple[Step, Learner]:
+def learner_step(subject: Subject) -> tuple[Step, Learner]:
     """The learner's step i: the label of i − delay, then record i."""
-    records, labels = data
-    learner = Learner(config)
+    records, labels = stream(subject.columns, subject.rows)
+    preset = {} if subject.kind == "default" else {"preset": subject.kind}
+    learner, delay = Learner(Config.read(preset | subject.settings)), subject.delay
 
     def step(i: int) -> None:
         if i >= delay:
@@ -66,159 +81,260 @@ def dtgol_step(data: Stream, config: Config, delay: int = DELAY) -> tuple[Step, 
     return step, learner
 
 
-def river_step(data: Stream, model: Any) -> Step:
+def river_step(subject: Subject) -> Step:
     """A River model's step i, with the same delay."""
-    records, labels = data
+    from river import compose, forest, linear_model, preprocessing  # noqa: PLC0415
+
+    model: Any = forest.ARFClassifier(seed=1)
+    if subject.kind != RIVER[0]:
+        scaler, regression = preprocessing.StandardScaler(), linear_model.LogisticRegression()
+        model = compose.Pipeline(scaler, regression)
+    records, labels = stream(subject.columns, subject.rows)
 
     def step(i: int) -> None:
-        if i >= DELAY:
-            model.learn_one(records[i - DELAY], bool(labels[i - DELAY]))
+        if i >= subject.delay:
+            model.learn_one(records[i - subject.delay], bool(labels[i - subject.delay]))
         model.predict_proba_one(records[i])
 
     return step
 
 
-def in_turns(steps: dict[str, Step], warm: int, rows: int) -> dict[str, float]:
-    """Median microseconds per record of each, measured in interleaved turns."""
-    for step in steps.values():
-        for i in range(warm):
+def serve(subject: Subject) -> None:
+    """The child process: for each line ``first last`` the nanoseconds of each of these steps."""
+    step = river_step(subject) if subject.kind in RIVER else learner_step(subject)[0]
+    now = time.thread_time_ns
+    for line in sys.stdin:
+        taken = []
+        for i in range(*map(int, line.split())):
+            began = now()
             step(i)
-    turns: dict[str, list[float]] = defaultdict(list)
-    for start in range(warm, rows, TURN):
-        for name, step in steps.items():
-            began = time.perf_counter()
-            for i in range(start, min(start + TURN, rows)):
-                step(i)
-            turns[name].append((time.perf_counter() - began) / TURN * 1e6)
-    return {name: statistics.median(taken) for name, taken in turns.items()}
+            taken.append(now() - began)
+        print(json.dumps(taken), flush=True)
+
+
+class Child:
+    """A process that runs one subject, from this checkout or another one."""
+
+    def __init__(self, subject: Subject, checkout: Path | None = None) -> None:
+        # The file and not the module: the other checkout's package comes first on the path.
+        path = {"PYTHONPATH": str(checkout or Path(__file__).parents[1])}
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, "--serve", json.dumps(subject._asdict())],
+            env={**os.environ, **path},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, first: int, last: int) -> list[float]:
+        """Microseconds of processor time of each of these steps."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        print(first, last, file=stdin, flush=True)
+        return [nanoseconds / 1e3 for nanoseconds in json.loads(stdout.readline())]
+
+    def close(self) -> None:
+        """End it."""
+        self._process.communicate()
+
+
+def in_turns(children: dict[str, Child], warm: int, rows: int) -> dict[str, list[list[float]]]:
+    """Microseconds of each step by turns, of every child; they end afterwards."""
+    for child in children.values():
+        child.run(0, warm)
+    turns: dict[str, list[list[float]]] = defaultdict(list)
+    for first in range(warm, rows, TURN):
+        for name, child in children.items():
+            turns[name].append(child.run(first, min(first + TURN, rows)))
+    for child in children.values():
+        child.close()
+    return turns
+
+
+def per_record(turns: list[list[float]]) -> float:
+    """The median over turns of the mean of a turn."""
+    return statistics.median(statistics.fmean(turn) for turn in turns)
+
+
+def against_river(rows: int, before: Path | None) -> None:
+    """Mean and quantiles of a step, all in one run."""
+    children = {f"dtgol, {kind}": Child(Subject(kind, rows=rows)) for kind in PRESETS}
+    if before is not None:
+        for kind in PRESETS:
+            children[f"dtgol, {kind}, before"] = Child(Subject(kind, rows=rows), before)
+    children |= {kind: Child(Subject(kind, rows=rows)) for kind in RIVER}
+    turns = in_turns(children, WARM, rows)
+    forest = per_record(turns[RIVER[0]])
+    print("\n| learner | µs per record | ratio to ARF | p50 | p99 | p99.9 | largest |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    for name, taken in turns.items():
+        mean, steps = per_record(taken), np.concatenate(taken)
+        quantiles = np.quantile(steps, (0.5, 0.99, 0.999, 1.0))
+        cells = " | ".join(f"{each:.0f}" for each in quantiles)
+        print(f"| {name} | {mean:.0f} | {mean / forest:.3f} | {cells} |")
+
+
+def compare(
+    title: str, subjects: Sequence[tuple[str, dict[str, Subject]]], before: Path | None
+) -> None:
+    """A table with one row for each of the subjects, by preset."""
+    presets = list(subjects[0][1])
+    columns = [each for name in presets for each in (name, f"{name}, before")[: 1 + bool(before)]]
+    print(f"\n| {title} | {' | '.join(columns)} |\n|---:|{'---:|' * len(columns)}", flush=True)
+    for name, by_preset in subjects:
+        children = {}
+        for preset, subject in by_preset.items():
+            children[preset] = Child(subject)
+            if before is not None:
+                children[f"{preset}, before"] = Child(subject, before)
+        rows = next(iter(by_preset.values())).rows
+        turns = in_turns(children, rows - 5 * TURN, rows)
+        cells = " | ".join(f"{per_record(taken):.0f}" for taken in turns.values())
+        print(f"| {name} | {cells} |", flush=True)
+
+
+def growth(rows: int, before: Path | None) -> None:
+    """How the cost grows with columns and with the buffer of the graph."""
+    wide = [
+        (str(columns), {kind: Subject(kind, columns, rows) for kind in PRESETS})
+        for columns in (4, 8, 16, 32, 64, 128, 256)
+    ]
+    compare("columns: µs per record", wide, before)
+    buffers = []
+    for nodes in (100, 200, 500, 1000, 2000):
+        unverified = nodes * 2 // 3
+        graph = {"graph": {"unverified": unverified, "verified": nodes - unverified}}
+        subject = Subject("default", 16, 2 * nodes + 5 * TURN, unverified, graph)
+        buffers.append((str(nodes), {"default": subject}))
+    compare("nodes of the graph: µs per record", buffers, before)
 
 
 @contextmanager
 def stage_clock(learner: Learner) -> Iterator[dict[str, float]]:
     """Seconds spent in the methods of each stage and expert, patched from outside the core."""
     spent: dict[str, float] = defaultdict(float)
-    paper = learner.experts["paper"]
-    assert isinstance(paper, Paper)
-    stages: dict[str, tuple[Any, list[str]]] = {
-        "columns": (learner.columns, ["read", "absorb"]),
-        "delay table": (
-            learner.delay,
-            ["open", "add_label", "settle_due", "expire", "expire_early"],
-        ),
-        "marginals": (learner.marginals, ["absorb", "score"]),
-        "scales": (learner.scales, ["absorb", "complete"]),
-        "copula": (learner.copula, ["absorb"]),
-        "combination": (learner.combination, ["combine", "learn"]),
-        "paper: fine buffer": (
-            paper.geometry.buffer,
-            ["enter", "join_window", "verify", "leave"],
-        ),
-        "paper: graph": (paper.geometry.graph, ["insert", "evict", "update"]),
-        "paper: soft labels": (paper.softlabels, ["spread", "seed"]),
-        "paper: track, latent": (paper.latent, TRACK),
-        "paper: track, original": (paper.original, TRACK),
+    stages = {
+        "columns": learner.columns,
+        "delay table": learner.delay,
+        "marginals": learner.marginals,
+        "scales": learner.scales,
+        "copula": learner.copula,
+        "combination": learner.combination,
+        "sets": learner.sets,
+        **learner.experts,
     }
-    for name, expert in learner.experts.items():
-        if expert is not paper:
-            stages[name] = (expert, EXPERT)
+    inside: list[str] = []
 
     def timed(stage: str, method: Callable[..., object]) -> Callable[..., object]:
         def call(*args: object, **kwargs: object) -> object:
-            began = time.perf_counter()
+            if inside:
+                return method(*args, **kwargs)
+            inside.append(stage)
+            began = time.thread_time()
             try:
                 return method(*args, **kwargs)
             finally:
-                spent[stage] += time.perf_counter() - began
+                spent[stage] += time.thread_time() - began
+                inside.pop()
 
         return call
 
-    for stage, (object_, methods) in stages.items():
-        for method in methods:
-            setattr(object_, method, timed(stage, getattr(object_, method)))
+    for stage, holder in stages.items():
+        for name in dir(holder):
+            method = getattr(holder, name)
+            if not name.startswith("_") and callable(method):
+                setattr(holder, name, timed(stage, method))
     yield spent
 
 
-def against_river(rows: int) -> None:
-    from river import compose, forest, linear_model, preprocessing  # noqa: PLC0415
-
-    data = stream(16, rows)
-    logistic = compose.Pipeline(preprocessing.StandardScaler(), linear_model.LogisticRegression())
-    taken = in_turns(
-        {
-            "dtgol": dtgol_step(data, Config())[0],
-            "River ARFClassifier": river_step(data, forest.ARFClassifier(seed=1)),
-            "River scaled logistic regression": river_step(data, logistic),
-        },
-        warm=600,
-        rows=rows,
-    )
-    print("\n| learner | µs per record | ratio to ARF |\n|---|---:|---:|")
-    for name, microseconds in taken.items():
-        ratio = microseconds / taken["River ARFClassifier"]
-        print(f"| {name} | {microseconds:.0f} | {ratio:.2f} |")
-
-
 def where_time_goes(rows: int) -> None:
-    step, learner = dtgol_step(stream(16, rows), Config())
-    for i in range(600):
-        step(i)
-    with stage_clock(learner) as spent:
-        began = time.perf_counter()
-        for i in range(600, rows):
+    """Shares of stages and experts, in this process."""
+    for kind in PRESETS:
+        step, learner = learner_step(Subject(kind, rows=rows))
+        for i in range(WARM):
             step(i)
-        whole = time.perf_counter() - began
-    print("\n| stage | share of a step |\n|---|---:|")
-    for stage, seconds in sorted(spent.items(), key=lambda item: -item[1]):
-        print(f"| {stage} | {seconds / whole:.0%} |")
-    print(f"| the rest (and the clock itself) | {1 - sum(spent.values()) / whole:.0%} |")
+        with stage_clock(learner) as spent:
+            began = time.thread_time()
+            for i in range(WARM, rows):
+                step(i)
+            whole = time.thread_time() - began
+        print(f"\n| {kind}: stage or expert | share of a step |\n|---|---:|")
+        for stage, seconds in sorted(spent.items(), key=lambda item: -item[1]):
+            print(f"| {stage} | {seconds / whole:.0%} |")
+        print(f"| the rest (and the clock itself) | {1 - sum(spent.values()) / whole:.0%} |")
 
 
-def growth(rows: int) -> None:
-    print("\n| columns | µs per record |\n|---:|---:|")
-    for columns in (4, 8, 16, 32, 64, 128):
-        step, _ = dtgol_step(stream(columns, rows), Config())
-        taken = in_turns({"dtgol": step}, warm=600, rows=rows)
-        print(f"| {columns} | {taken['dtgol']:.0f} |")
-    print("\n| fine buffer (unverified + verified) | µs per record |\n|---:|---:|")
-    for nodes in (100, 200, 300, 500, 1000, 2000):
-        unverified = nodes * 2 // 3
-        graph = {"unverified": unverified, "verified": nodes - unverified}
-        more = rows + 2 * nodes
-        step, _ = dtgol_step(stream(16, more), Config.read({"graph": graph}), delay=unverified)
-        taken = in_turns({"dtgol": step}, warm=2 * nodes, rows=more)
-        print(f"| {nodes} | {taken['dtgol']:.0f} |")
+def repeated(before: Path | None) -> None:
+    """What the answer to an id costs that was answered before, which must change nothing."""
+    program = (
+        "import sys, time\n"
+        "from step import Subject, learner_step, stream\n"
+        "for kind in ('default', 'light'):\n"
+        "    step, learner = learner_step(Subject(kind))\n"
+        "    for i in range(2500): step(i)\n"
+        "    record, taken = stream(16, 3000)[0][2499], []\n"
+        "    for _ in range(40):\n"
+        "        began = time.thread_time(); learner.observe('2499', record)\n"
+        "        taken.append(time.thread_time() - began)\n"
+        "    print(kind, sorted(taken)[20] * 1e6)\n"
+    )
+    print("\n| a repeated id | µs |\n|---|---:|")
+    for suffix, checkout in (("", Path(__file__).parents[1]), (", before", before)):
+        if checkout is not None:
+            path = f"{checkout}{os.pathsep}{Path(__file__).parent}"
+            environment = {**os.environ, "PYTHONPATH": path}
+            command = [sys.executable, "-c", program]
+            run = subprocess.run(command, env=environment, capture_output=True, check=True)
+            for line in run.stdout.decode().splitlines():
+                kind, microseconds = line.split()
+                print(f"| {kind}{suffix} | {float(microseconds):.0f} |")
 
 
 def compilation() -> None:
     """Seconds from importing the learner to its second answer, without and with a kept cache."""
     program = (
-        "import time; began = time.perf_counter()\n"
+        "import time\n"
         "from dtgol_core.config import Config; from dtgol_core.learner import Learner\n"
         "learner = Learner(Config()); learner.observe('a', {'x': 1.5, 'y': 1})\n"
         "learner.learn('a', 1); learner.observe('b', {'x': 2.5})\n"
-        "print(time.perf_counter() - began)"
+        "print(time.process_time())"
     )
+    print()
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "NUMBA_CACHE_DIR": cache}
         for start in ("cold", "warm"):
             taken = subprocess.run(
                 [sys.executable, "-c", program], env=environment, capture_output=True, check=True
             )
-            print(f"{start} start: {float(taken.stdout):.1f} s from import to the second answer")
+            seconds = float(taken.stdout)
+            print(f"{start} start: {seconds:.1f} s of processor time to the second answer")
 
 
 def main() -> None:
+    """Print all tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=3000, help="records per measurement")
-    rows = parser.parse_args().rows
-    print(f"python -m benchmarks.step --rows {rows}: 16 columns, half the cells missing,")
+    parser.add_argument("--rows", type=int, default=5200, help="records per learner")
+    parser.add_argument("--before", type=Path, help="another checkout, to compare with")
+    parser.add_argument("--only", choices=["steps"], help="leave out all but the first table")
+    parser.add_argument("--serve", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.serve:
+        serve(Subject(**json.loads(given.serve)))
+        return
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    print(f"python -m benchmarks.step --rows {given.rows}: 16 columns, half the cells missing,")
     window, graph = Config().copula.window, Config().graph
     print(f"window {window}, {graph.unverified} unverified + {graph.verified} verified,")
-    print(f"labels {DELAY} records late")
-    against_river(rows)
-    where_time_goes(rows)
+    print(f"labels {DELAY} records late; processor time on one core", flush=True)
+    against_river(given.rows, given.before)
+    if given.only:
+        return
+    repeated(given.before)
+    where_time_goes(given.rows)
     compilation()
-    growth(rows // 2)
+    growth(2200, given.before)
 
 
 if __name__ == "__main__":

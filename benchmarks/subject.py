@@ -7,7 +7,6 @@ header that says which it is and when it was due, and the answers carry it back.
 import contextlib
 import json
 import os
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -38,6 +37,31 @@ HEADER = "bench"
 ROWS, LABELS = stream(COLUMNS, 4096)
 
 
+CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+def keep_first_core() -> None:
+    """Broker and sender, which are started from here, leave the other cores to what is measured."""
+    if len(CORES) > 1:
+        os.sched_setaffinity(0, CORES[:1])
+
+
+@contextlib.contextmanager
+def on_core(number: int) -> Iterator[None]:
+    """Processes started meanwhile run on the measured core of that number; any if there is none.
+
+    A child takes over the cores of the thread that starts it.
+    """
+    before = os.sched_getaffinity(0) if CORES else set()
+    if len(CORES) > 1:
+        os.sched_setaffinity(0, CORES[number + 1 : number + 2] or CORES)
+    try:
+        yield
+    finally:
+        if CORES:
+            os.sched_setaffinity(0, before)
+
+
 @dataclass
 class Subject:
     """Topics, the processes at work on them, what went in and which answers came out."""
@@ -57,11 +81,14 @@ class Subject:
         places = [TopicPartition(f"{self.prefix}predictions", n, 0) for n in range(PARTITIONS)]
         self.consumer.assign(places)
 
-    def start(self, role: str, *arguments: str) -> Service:
+    def start(self, role: str, *command: str) -> Service:
+        """A process on a core of its own, if there are enough for all and one more."""
         (port,) = free_ports(1)
         log_path = self.home / f"{self.prefix}{role}-{len(self.services)}.log"
-        command = ["env", f"TMPDIR={self.home}", f"DTGOL_WEB_PORT={port}", sys.executable, "-m"]
-        service = Service(role, SupervisedProcess([*command, *arguments], log_path), port, log_path)
+        given = ["env", f"TMPDIR={self.home}", f"DTGOL_WEB_PORT={port}"]
+        with on_core(len(self.services)):
+            process = SupervisedProcess([*given, *command], log_path)
+        service = Service(role, process, port, log_path)
         self.services.append(service)
         return service
 

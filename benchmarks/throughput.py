@@ -1,21 +1,28 @@
 """What the whole path carries on a real broker: features with their labels per second, latency.
 
-``make speed`` or ``python -m benchmarks.throughput``: one and two workers beside a Faust agent that
-only echoes the same records, all in one run, each on topics of its own with 4 partitions. Every
-process is up and warm (the learners' windows are full) and is stopped while the backlog is loaded;
-the clock runs from its going on to the last answer received. A pair is one record of features and
-one label. Latency: from the moment a record should be sent at an even pace (so a late sender is
-not forgiven) to its prediction, with the client's own settings. Machines are noisy: the echo is
-measured first and last, read the ratios and the CPU time per pair.
+``make speed`` or ``python -m benchmarks.throughput``: in one run the bare loops (`benchmarks.bare`:
+Learner, Fold, River), echoes of the same records by librdkafka, Quix Streams and Faust, one worker
+and two; each on topics of its own with 4 partitions. What is measured has a core of its own where
+there are enough, broker and sender share the first. Every process is up and warm (the learners'
+windows are full) and is stopped while the backlog is loaded; the clock runs from its going on to
+the last answer received. A pair is one record of features and one label. Latency: from the moment a
+record should be sent at an even pace (so a late sender is not forgiven) to its prediction, with the
+client's own settings. CPU is processor time of the measured process alone, by ``/proc``: on a busy
+machine read that and the ratios. The bare loops are run first and last.
 """
 
 import argparse
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from pipeline.runtime.environment import prepare
 
@@ -23,28 +30,80 @@ prepare()
 
 import numpy as np  # noqa: E402
 
+from benchmarks.report import table, write_section  # noqa: E402
 from benchmarks.subject import (  # noqa: E402
     COLUMNS,
+    CORES,
     LATE,
     QUIET_S,
     Subject,
     await_shares,
+    keep_first_core,
+    on_core,
     subject,
 )
 from pipeline.runtime.warmup import warm_up  # noqa: E402
 from pipeline.sandbox.brokers import KINDS, Broker, open_broker  # noqa: E402
-from pipeline.sandbox.demo.services import PARTITIONS  # noqa: E402
+from pipeline.sandbox.demo.services import PARTITIONS, Service  # noqa: E402
 
 RAMP_S = 2.0
 """The start of a pace, not counted."""
 SHARES = (0.1, 0.5, 0.9)
-ECHO = "Faust echo, librdkafka"
-RESULTS: list[tuple[str, float, float, str]] = []
-"""Of each run: its name, pairs per second, CPU microseconds per pair, the machine's load."""
+PACE = 480.0
+"""Pairs per second of a pace that stays the same from release to release."""
+BARE = {"learner": "bare Learner loop", "fold": "bare Fold loop", "river": "bare River LR loop"}
+FOLD = BARE["fold"]
+ECHOES = {
+    "confluent": "echo: confluent-kafka",
+    "batches": "echo: Faust, our consumer",
+    "librdkafka": "echo: Faust, librdkafka producer",
+    "send": "echo: Faust, topic.send",
+}
+QUIX = Path(__file__).with_name("quix_echo.py")
+QUIX_PYTHON = Path(sys.prefix) / "quix" / "bin" / "python"
+STARTS = 3
+LOOK_EVERY_S = 0.01
 
 
-def throughput(name: str, tested: Subject, pairs: int) -> float:
-    """Pairs per second of a backlog; prints its row."""
+class Row(NamedTuple):
+    """One run of a backlog; `rate` is pairs per second."""
+
+    name: str
+    rate: float
+    cpu_us: float
+    load: str
+
+
+class Paced(NamedTuple):
+    """One run at an even pace."""
+
+    name: str
+    rate: float
+    p50_ms: float
+    p99_ms: float
+    cpu_us: float
+    load: str
+
+
+def load() -> str:
+    return f"{os.getloadavg()[0]:.1f}"
+
+
+def bare(kind: str, pairs: int) -> Row:
+    """A loop without Kafka, in a process of its own on the measured core."""
+    with on_core(0):
+        command = [sys.executable, "-m", "benchmarks.bare", kind, str(pairs)]
+        taken = float(subprocess.run(command, capture_output=True, check=True).stdout)
+    return shown(Row(BARE[kind], 1e6 / taken, taken, load()))
+
+
+def shown(row: Row) -> Row:
+    print(f"# {row.name}: {row.rate:.0f} pairs/s, {row.cpu_us:.0f} µs, load {row.load}", flush=True)
+    return row
+
+
+def throughput(name: str, tested: Subject, pairs: int) -> Row:
+    """A backlog: from going on to the last answer."""
     tested.signal(signal.SIGSTOP)
     for _ in range(pairs):
         tested.send()
@@ -52,18 +111,16 @@ def throughput(name: str, tested: Subject, pairs: int) -> float:
     used, began = tested.cpu_s(), time.perf_counter()
     tested.signal(signal.SIGCONT)
     last, missing = tested.drain()
-    rate, cpu = pairs / (last - began), (tested.cpu_s() - used) / pairs * 1e6
+    cpu = (tested.cpu_s() - used) / pairs * 1e6
     lost = f" ({missing} answers lost)" if missing else ""
-    print(f"# {name}: {rate:.0f} pairs/s, {cpu:.0f} µs, load {load()}", file=sys.stderr)
-    RESULTS.append((name + lost, rate, cpu, load()))
-    return rate
+    return shown(Row(name + lost, pairs / (last - began), cpu, load()))
 
 
-def latency(tested: Subject, rate: float, seconds: float) -> tuple[float, float, float]:
-    """Milliseconds p50 and p99 at an even pace, and the pace that was answered."""
+def paced(name: str, tested: Subject, rate: float, seconds: float) -> Paced:
+    """Latency and CPU at an even pace, and the pace that was answered."""
     began, sent, taken = time.monotonic_ns(), 0, []
     gap, total = 1e9 / rate, round(rate * seconds)
-    first, last = len(tested.seen), began
+    first, last, used = len(tested.seen), began, tested.cpu_s()
     while len(tested.seen) < first + total:
         due = began + round(sent * gap)
         now = time.monotonic_ns()
@@ -79,51 +136,108 @@ def latency(tested: Subject, rate: float, seconds: float) -> tuple[float, float,
         if time.monotonic_ns() > last + QUIET_S * 1e9:
             raise SystemExit("predictions do not come any more")
     p50, p99 = np.percentile(taken, (50, 99))
-    return float(p50), float(p99), total / (last - began) * 1e9
+    cpu = (tested.cpu_s() - used) / total * 1e6
+    found = Paced(name, total / (last - began) * 1e9, float(p50), float(p99), cpu, load())
+    print(f"# {found}", flush=True)
+    return found
 
 
-def load() -> str:
-    return f"{os.getloadavg()[0]:.1f}"
-
-
-def echoes(broker: Broker, home: Path, kind: str, name: str, pairs: int) -> float:
+def echo(broker: Broker, home: Path, name: str, pairs: int, *command: str) -> Row:
     with subject(broker, home, 2) as tested:
-        tested.start("echo", "benchmarks.echo", kind, tested.prefix, broker.bootstrap)
+        tested.start("echo", *command, tested.prefix, broker.bootstrap)
         tested.warm_up()
         return throughput(name, tested, pairs)
 
 
-def workers(broker: Broker, home: Path, pairs: int, seconds: float) -> list[str]:
-    """One worker, its latency, then two; the rows of the table of latencies."""
-    rows = []
+def worker_command(broker: Broker, tested: Subject) -> Sequence[str]:
+    place = "--bootstrap", broker.bootstrap, "--prefix", tested.prefix
+    return sys.executable, "-m", "pipeline", "worker", *place
+
+
+def workers(
+    broker: Broker, home: Path, pairs: int, seconds: float
+) -> tuple[list[Row], list[Paced]]:
+    """One worker, its latency, then two."""
     with subject(broker, home, 1) as tested:
-        command = ("pipeline", "worker", "--bootstrap", broker.bootstrap, "--prefix", tested.prefix)
+        command = worker_command(broker, tested)
         tested.start("worker", *command)
         await_shares(tested.services)
         tested.warm_up()
-        rate = throughput("one worker", tested, pairs)
+        rows = [throughput("one worker", tested, pairs)]
+        paces = [paced(f"{PACE:.0f}/s", tested, PACE, seconds)]
         for share in SHARES:
-            p50, p99, answered = latency(tested, share * rate, seconds)
-            rows.append(f"| {share:.0%} | {answered:.0f} | {p50:.1f} | {p99:.1f} | {load()} |")
+            paces.append(paced(f"{share:.0%}", tested, share * rows[0].rate, seconds))
         tested.start("worker", *command)
         await_shares(tested.services)
         tested.warm_up()
-        throughput("two workers", tested, pairs)
-    return rows
+        rows.append(throughput("two workers", tested, pairs))
+    return rows, paces
 
 
-def report(kind: str, rows: list[str]) -> None:
-    echo = np.mean([rate for name, rate, *_ in RESULTS if name.startswith(ECHO)])
-    print(f"\n{os.cpu_count()} cores, broker: {kind}; {COLUMNS} columns, half the cells missing,")
-    print(f"{PARTITIONS} partitions, labels {LATE} pairs late; the load is the machine's, 1 minute")
-    print("\n| run | pairs/s | ratio to echo | CPU µs per pair | load |")
-    print("|---|---:|---:|---:|---:|")
-    for name, rate, cpu, busy in RESULTS:
-        print(f"| {name} | {rate:.0f} | {rate / echo:.2f} | {cpu:.0f} | {busy} |")
-    print("\n| share of one worker's throughput | pairs/s | p50 ms | p99 ms | load |")
-    print("|---:|---:|---:|---:|---:|")
-    for row in rows:
-        print(row)
+def start_seconds(broker: Broker, home: Path) -> float:
+    """The quickest of some starts: from exec to ready, with a warm cache and no state."""
+    taken = []
+    for _ in range(STARTS):
+        with subject(broker, home, 1) as tested:
+            began = time.perf_counter()
+            service = tested.start("worker", *worker_command(broker, tested))
+            while not ready(service):
+                service.check()
+                time.sleep(LOOK_EVERY_S)
+            taken.append(time.perf_counter() - began)
+            print(f"# start: {taken[-1]:.2f} s, load {load()}", flush=True)
+    return min(taken)
+
+
+def ready(service: Service) -> bool:
+    try:
+        with urllib.request.urlopen(f"{service.url}/readyz", timeout=10):
+            return True
+    except (urllib.error.HTTPError, OSError):
+        return False
+
+
+def tables(kind: str, rows: list[Row], paces: list[Paced], start_s: float) -> str:
+    """All that was measured, as Markdown."""
+    fold = float(np.mean([row.cpu_us for row in rows if row.name == FOLD]))
+    cores = (
+        f"{len(CORES)} cores, the measured process alone on one of them where there are enough"
+        if len(CORES) > 1
+        else f"{os.cpu_count()} cores, nothing pinned"
+    )
+    about = (
+        f"{cores}; broker: {kind}; {COLUMNS} columns, half the cells missing, {PARTITIONS} "
+        f"partitions, labels {LATE} pairs late; the load is the machine's, of 1 minute."
+    )
+
+    def cpu(each: Row | Paced) -> list[str]:
+        return [f"{each.cpu_us:.0f}", f"{each.cpu_us / fold:.2f}", each.load]
+
+    runs = [[row.name, f"{row.rate:.0f}", *cpu(row)] for row in rows]
+    head = ["run", "pairs/s", "CPU µs per pair", "ratio to the bare Fold", "load"]
+    at_pace = [
+        [each.name, f"{each.rate:.0f}", f"{each.p50_ms:.1f}", f"{each.p99_ms:.1f}", *cpu(each)]
+        for each in paces
+    ]
+    pace_head = ["pace of one worker (% of its throughput)", "pairs/s", "p50 ms", "p99 ms"]
+    started = f"Worker ready {start_s:.2f} s after its start (best of {STARTS}, kernels compiled)."
+    return "\n\n".join([about, table(head, runs), table([*pace_head, *head[2:]], at_pace), started])
+
+
+def measure(broker: Broker, home: Path, pairs: int, seconds: float, peers: bool) -> str:
+    rows = [bare(kind, pairs) for kind in (BARE if peers else ["fold"])]
+    if peers:
+        program = [sys.executable, "-m", "benchmarks.echo"]
+        for kind, name in ECHOES.items():
+            rows.append(echo(broker, home, name, pairs, *program, kind))
+        if QUIX_PYTHON.exists():
+            command = str(QUIX_PYTHON), str(QUIX)
+            rows.append(echo(broker, home, "echo: Quix Streams", pairs, *command))
+    worked, paces = workers(broker, home, pairs, seconds)
+    rows += worked
+    rows += [bare(kind, pairs) for kind in (BARE if peers else ["fold"])]
+    start_s = start_seconds(broker, home)
+    return tables(f"{broker.kind} {broker.version}", rows, paces, start_s)
 
 
 def main() -> None:
@@ -131,19 +245,19 @@ def main() -> None:
     parser.add_argument("--broker", choices=KINDS, default="local", help="which kind of broker")
     parser.add_argument("--pairs", type=int, default=6_000, help="size of a backlog")
     parser.add_argument("--seconds", type=float, default=15.0, help="length of a paced run")
+    parser.add_argument("--no-peers", action="store_true", help="only the Fold and the workers")
+    parser.add_argument("--report", type=Path, help="a page whose section gets the tables")
     asked = parser.parse_args()
     warm_up()
+    keep_first_core()
     with (
         tempfile.TemporaryDirectory(prefix="dtgol-bench-") as folder,
         open_broker(asked.broker) as broker,
     ):
-        home = Path(folder)
-        echoes(broker, home, "librdkafka", ECHO, asked.pairs)
-        echoes(broker, home, "batches", "Faust echo, our consumer", asked.pairs)
-        rows = workers(broker, home, asked.pairs, asked.seconds)
-        echoes(broker, home, "send", "Faust echo, topic.send", asked.pairs)
-        echoes(broker, home, "librdkafka", f"{ECHO}, again", asked.pairs)
-        report(f"{broker.kind} {broker.version}", rows)
+        found = measure(broker, Path(folder), asked.pairs, asked.seconds, not asked.no_peers)
+    print(f"\n{found}")
+    if asked.report:
+        write_section(asked.report, "throughput", found)
 
 
 if __name__ == "__main__":

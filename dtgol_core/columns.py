@@ -10,7 +10,7 @@ changed its kind.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -119,6 +119,8 @@ class Columns:
     1
     """
 
+    CACHES: ClassVar[tuple[str, ...]] = ("_settled",)
+
     def __init__(self, config: Config) -> None:
         self._declared = config.features
         self._strict = config.columns.strict
@@ -126,6 +128,7 @@ class Columns:
         self._columns_max = config.copula.max_columns
         self.features: dict[str, Feature] = {}
         self.kinds = np.zeros(0, dtype=np.uint8)
+        self._settled: dict[str, int] = {}
 
     @property
     def width(self) -> int:
@@ -134,6 +137,25 @@ class Columns:
 
     def read(self, record: FeatureValues) -> EncodedRecord | Rejection:
         """A record as a row, or the reason of its refusal. Changes nothing."""
+        row = [math.nan] * self.width
+        settled, observed = self._settled, len(record)
+        for name, value in record.items():
+            # Numbers of continuous features that are settled, in which nothing can be new.
+            kind, column = type(value), settled.get(name, -1)
+            if column < 0:
+                break
+            if value is None:
+                observed -= 1
+            elif (kind is float or kind is int) and -MAGNITUDE_MAX <= value <= MAGNITUDE_MAX:  # type: ignore[operator]
+                row[column] = float(value)
+            else:
+                break
+        else:
+            return EncodedRecord(np.array(row), observed)
+        return self._read_slowly(record)
+
+    def _read_slowly(self, record: FeatureValues) -> EncodedRecord | Rejection:
+        """The same for any record, cell by cell."""
         row = [math.nan] * self.width
         additions: list[Addition] = []
         changed: list[tuple[str, Feature]] = []
@@ -203,10 +225,19 @@ class Columns:
             self._remember(name, feature)
 
     def _remember(self, name: str, feature: Feature) -> None:
-        self.features[name] = feature
+        self._add(name, feature)
         self.kinds[list(feature.retired)] = ORDINAL
         if feature.kind != NOMINAL and feature.columns:
             self.kinds[feature.columns[0]] = feature.kind
+
+    def _add(self, name: str, feature: Feature) -> None:
+        self.features[name] = feature
+        declared = self._declared.get(name)
+        bounded = declared is not None and not (declared.low is None and declared.high is None)
+        if feature.kind == CONTINUOUS and feature.columns and not feature.votes and not bounded:
+            self._settled[name] = feature.columns[0]
+        else:
+            self._settled.pop(name, None)
 
     def _is_missing(self, name: str, value: Value) -> bool:
         """NaN, or a text that means it; a feature declared nominal takes such a text as a level."""
@@ -363,7 +394,7 @@ class Columns:
                 conflicts=require_int(known.get("conflicts", 0)),
                 retired=tuple(map(require_int, known.get("retired", ()))),
             )
-            columns.features[name] = feature
+            columns._add(name, feature)
             kinds.update(dict.fromkeys(feature.retired, ORDINAL))
             for column in feature.columns:
                 kinds[column] = CONTINUOUS if feature.kind == CONTINUOUS else ORDINAL

@@ -142,10 +142,13 @@ class Combination:
     ['now', 'arrival', 'naive']
     """
 
+    CACHES: ClassVar[tuple[str, ...]] = ("_listed",)
+
     def __init__(self, experts: Sequence[str]) -> None:
         self._experts = tuple(experts)
         self._naive = self._experts.index("naive")
         self._places = _places(self._experts)
+        self._listed = {name: places.tolist() for name, places in self._places.items()}
         self.stacks = {name: Regression(*self._prior(name), memory=MEMORY) for name in self._places}
         self._members = (*self.stacks, "naive")
         self.kept = (*self._members, "base_rate")
@@ -203,19 +206,22 @@ class Combination:
         shares = [math.exp(each) for each in self.guard]
         total = sum(shares)
         guard = {name: each / total for name, each in zip(self._members, shares, strict=True)}
-        weights = np.zeros(len(self._experts) + 1)
+        weights = [0.0] * (len(self._experts) + 1)
         for name, stack in self.stacks.items():
-            weights[self._places[name]] += guard[name] * factors[name] * stack.mean
+            factor = guard[name] * factors[name]
+            for place, coefficient in zip(self._listed[name], stack.mean.tolist(), strict=True):
+                weights[place] += factor * coefficient
         weights[self._naive + 1] = guard["naive"]
-        return dict(zip(self._experts, weights[1:].tolist(), strict=True)), guard
+        return dict(zip(self._experts, weights[1:], strict=True)), guard
 
     def pulls(self, answers: Sequence[float]) -> dict[str, float]:
         """How much the forecast's log-odds follow those of each expert, to first order."""
-        logits = _clipped_logits(np.array(answers), self.base_rate)
-        moderations = {
-            name: stack.moderation(logits[self._places[name]])
-            for name, stack in self.stacks.items()
-        }
+        given = np.array(answers)
+        moderations = {}
+        for name, stack in self.stacks.items():
+            x = np.empty(len(stack.mean))
+            _inputs(given, self.base_rate, self._places[name], x)
+            moderations[name] = stack.moderation(x)
         return self._weighed(moderations)[0]
 
     def learn(
@@ -238,10 +244,11 @@ class Combination:
             What `combine` kept on arrival.
         """
         *members, base_rate = kept
-        given = _clipped_logits(np.array(arrival), base_rate)
-        again = _clipped_logits(np.array([now.get(name, 0.5) for name in self._experts]), base_rate)
+        given, again = np.array(arrival), np.array([now.get(name, 0.5) for name in self._experts])
         for name, stack in self.stacks.items():
-            stack.learn((again if name == "now" else given)[self._places[name]], label)
+            x = np.empty(len(stack.mean))
+            _inputs(again if name == "now" else given, base_rate, self._places[name], x)
+            stack.learn(x, label)
         judged = zip(self.guard, self.second.pop(step, members), strict=True)
         self.guard = _normalised([old - GUARD_RATE * log_loss(p, label) for old, p in judged])
         self.labels += 1
@@ -263,9 +270,12 @@ class Combination:
 
     def _answers(self, answers: Sequence[float], base_rate: float) -> tuple[float, ...]:
         """The members' answers, from those of all experts in order."""
-        logits = _clipped_logits(np.array(answers), base_rate)
-        scores = (stack.score(logits[self._places[name]]) for name, stack in self.stacks.items())
-        return (*map(sigmoid, scores), answers[self._naive])
+        given, members = np.array(answers), []
+        for name, stack in self.stacks.items():
+            x = np.empty(len(stack.mean))
+            _inputs(given, base_rate, self._places[name], x)
+            members.append(sigmoid(stack.score(x)))
+        return (*members, answers[self._naive])
 
     def snapshot(self) -> dict[str, Any]:
         """Stacks, guard, the counts of the base rate, and the second answers."""
@@ -318,13 +328,11 @@ def _places(experts: Sequence[str]) -> dict[str, IntArray]:
 
 
 @compiled
-def _clipped_logits(answers: FloatArray, base_rate: float) -> FloatArray:
-    """1, then the log-odds of the answers, clipped."""
+def _inputs(answers: FloatArray, base_rate: float, places: IntArray, x: FloatArray) -> None:
+    """x of a stack: of 1 and the clipped log-odds of all answers, those at its places."""
     base = math.log(base_rate / (1.0 - base_rate))
     low, high = -CLIP + min(base, 0.0), CLIP + max(base, 0.0)
-    x = np.empty(len(answers) + 1)
     x[0] = 1.0
-    for place in range(len(answers)):
-        p = min(max(answers[place], P_CLIP), 1.0 - P_CLIP)
-        x[place + 1] = min(max(math.log(p / (1.0 - p)), low), high)
-    return x
+    for place in range(1, len(x)):
+        p = min(max(answers[places[place] - 1], P_CLIP), 1.0 - P_CLIP)
+        x[place] = min(max(math.log(p / (1.0 - p)), low), high)

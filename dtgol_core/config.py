@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import lru_cache
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 FeatureKind = Literal["continuous", "ordinal", "nominal"]
@@ -249,6 +250,8 @@ class FeatureConfig:
 class Config:
     """All settings of a learner.
 
+    Examples
+    --------
     >>> Config.read({"copula": {"window": 50}}).copula.window
     50
     >>> Config.read({"preset": "paper"}).delay.release
@@ -329,18 +332,16 @@ class Config:
         Every key must be there: a key that some other version did not know would take today's
         default, and what was learnt by it would not be computed again.
         """
-        config = Config.read(mapping)
-        whole = config.as_mapping()
-        absent = [name for name in whole if name not in mapping]
-        for name, values in whole.items():
-            if isinstance(values, dict) and name in mapping:
-                absent += [f"{name}.{key}" for key in values if key not in mapping[name]]
-        if absent:
-            raise ConfigError(f"{absent[0]} is not spelled out: written by another version")
-        return config
+        try:
+            text = json.dumps(mapping, sort_keys=True)
+        except TypeError:  # not of a journal or a snapshot; `read` says what is wrong with it
+            return _spelled_out(mapping)
+        return _read_text(text)
 
     def shape_differs(self, other: "Config") -> list[str]:
         """Settings that shape the state, and so cannot change in flight, that differ."""
+        if self is other:
+            return []
         mine, theirs = self.as_mapping(), other.as_mapping()
         shaping = [
             ("combination", "decides"),
@@ -359,6 +360,25 @@ class Config:
         """Sixteen hex digits that name this configuration."""
         text = json.dumps(self.as_mapping(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@lru_cache(maxsize=64)
+def _read_text(text: str) -> Config:
+    """`Config.read_whole` by its JSON: the snapshots of many streams have the same."""
+    return _spelled_out(json.loads(text))
+
+
+def _spelled_out(mapping: Mapping[str, Any]) -> Config:
+    """The configuration, none of whose keys may be absent."""
+    config = Config.read(mapping)
+    whole = config.as_mapping()
+    absent = [name for name in whole if name not in mapping]
+    for name, values in whole.items():
+        if isinstance(values, dict) and name in mapping:
+            absent += [f"{name}.{key}" for key in values if key not in mapping[name]]
+    if absent:
+        raise ConfigError(f"{absent[0]} is not spelled out: written by another version")
+    return config
 
 
 def preset(name: str) -> Config:

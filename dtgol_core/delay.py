@@ -19,7 +19,7 @@ import numpy as np
 from dtgol_core.config import DelayConfig
 from dtgol_core.ids import IdMemory, id_hash
 from dtgol_core.state import ENTRY_BYTES, SnapshotError, pack_ids, subsection, unpack_ids
-from dtgol_core.types import LabelOutcome, Vectors
+from dtgol_core.types import NO_VECTORS, LabelOutcome, Vectors
 
 BLOCK_STEPS = 256
 EXPIRE_STEP_MAX = 64
@@ -32,6 +32,9 @@ EXPIRY_SETTINGS = ("expire_steps", "expire_ms", "pending_max", "pending_bytes_ma
 _DEFAULTED = 2
 _EXPIRED = 4
 _ERASED = _EXPIRED + len(EXPIRY_SETTINGS)
+_GIVEN_UP = _ERASED + 1
+SHARED_BOUND = "state_bytes_max"
+"""The bound of several learners together, by which their keeper has instances given up."""
 _ID_BYTES = 160
 """What a waiting id takes besides its own text: entries in dicts and sets, by measurement."""
 _NO_TIME = np.iinfo(np.int64).min
@@ -76,7 +79,7 @@ class Block:
     ARRAYS = ("vectors", "scaled", "numbers", "times", "id_text", "id_lengths")
 
     def __init__(self, columns: int, numbers: int, scales: tuple[str, ...]) -> None:
-        self._scales = scales
+        self._scales = tuple(Vectors._fields.index(scale) for scale in scales)
         self.ids: list[str] = []
         self.vectors = np.zeros((BLOCK_STEPS, 2, columns))
         self.scaled = np.zeros((BLOCK_STEPS, len(scales), columns), dtype=np.float32)
@@ -86,24 +89,33 @@ class Block:
         self.id_bytes = 0
         self._full: dict[str, Any] | None = None
 
-    def write(self, row: int, instance: PendingInstance) -> None:
-        """Write the next row; the block widens with the feature space while it is open."""
-        missing = len(instance.vectors.latent) - self.vectors.shape[2]
+    def write(self, row: int, instance: PendingInstance) -> int:
+        """Write the next row; the block widens with the feature space while it is open.
+
+        Returns the bytes that it has grown by.
+        """
+        id, _, vectors, numbers, event_time_ms = instance
+        grown, missing = self.add_id(id), len(vectors.latent) - self.vectors.shape[2]
         if missing:
+            before = self.bytes
             wider = ((0, 0), (0, 0), (0, missing))
             self.vectors, self.scaled = np.pad(self.vectors, wider), np.pad(self.scaled, wider)
-        self.add_id(instance.id)
-        self.vectors[row] = instance.vectors[:2]
+            grown += self.bytes - before
+        self.vectors[row, 0] = vectors.latent
+        self.vectors[row, 1] = vectors.original
         for place, scale in enumerate(self._scales):
-            self.scaled[row, place] = getattr(instance.vectors, scale)
-        self.numbers[row] = instance.numbers
-        self.times[row] = _NO_TIME if instance.event_time_ms is None else instance.event_time_ms
+            self.scaled[row, place] = vectors[scale]
+        self.numbers[row] = numbers
+        self.times[row] = _NO_TIME if event_time_ms is None else event_time_ms
         self.waiting.add(row)
+        return grown
 
-    def add_id(self, id: str) -> None:
-        """The id of the next row."""
+    def add_id(self, id: str) -> int:
+        """The id of the next row; the bytes it takes."""
         self.ids.append(id)
-        self.id_bytes += _id_bytes(id)
+        taken = _id_bytes(id)
+        self.id_bytes += taken
+        return taken
 
     def erase(self, row: int) -> None:
         """Blank a row. The block is another one for a store then."""
@@ -125,13 +137,27 @@ class Block:
         arrays = (self.vectors, self.scaled, self.numbers, self.times)
         return sum(array.nbytes for array in arrays) + self.id_bytes
 
+    def copy(self) -> "Block":
+        """An independent copy. The arrays of a full block are shared: they are never written again,
+        and `erase` makes new ones."""
+        other = object.__new__(Block)
+        vars(other).update(vars(self))
+        other.ids, other.waiting = self.ids.copy(), self.waiting.copy()
+        if len(self.ids) < BLOCK_STEPS:
+            for name in ("vectors", "scaled", "numbers", "times"):
+                setattr(other, name, getattr(self, name).copy())
+        return other
+
     def read(self, row: int, step: int) -> PendingInstance:
         """The instance in a row."""
-        scaled = dict(zip(self._scales, self.scaled[row], strict=True))
-        vectors, numbers = Vectors(*self.vectors[row], **scaled), self.numbers[row].tolist()
+        made: list[Any] = list(NO_VECTORS)
+        made[0], made[1] = self.vectors[row, 0], self.vectors[row, 1]
+        for place, scale in enumerate(self._scales):
+            made[scale] = self.scaled[row, place]
         time = int(self.times[row])
         known = None if time == _NO_TIME else time
-        return PendingInstance(self.ids[row], step, vectors, numbers, known)
+        numbers = self.numbers[row].tolist()
+        return PendingInstance(self.ids[row], step, Vectors._make(made), numbers, known)
 
     def snapshot(self) -> dict[str, Any]:
         """The rows that are written. A full block is never written again: its arrays are shared."""
@@ -228,6 +254,10 @@ class DelayTable:
         """Labels that arrived before their features."""
         return len(self._early)
 
+    def waits(self, id: str) -> bool:
+        """Whether an instance of this id waits for its label."""
+        return id in self._steps
+
     def knows(self, id: str) -> bool:
         """Whether features of this id were answered before, as far as is remembered."""
         return id in self._steps or self.settled.find(id) is not None
@@ -235,7 +265,11 @@ class DelayTable:
     def expired_by(self, id: str) -> str | None:
         """The setting by which an id left without a label; None for any other id."""
         settled = self.settled.find(id)
-        if settled is None or not _EXPIRED <= settled.outcome < _ERASED:
+        if settled is None:
+            return None
+        if settled.outcome == _GIVEN_UP:
+            return SHARED_BOUND
+        if not _EXPIRED <= settled.outcome < _ERASED:
             return None
         return EXPIRY_SETTINGS[settled.outcome - _EXPIRED]
 
@@ -247,11 +281,9 @@ class DelayTable:
             columns = len(instance.vectors.latent)
             block = self._blocks[number] = Block(columns, self._numbers, self._scales)
             self._bytes += block.bytes
-        before = block.bytes
         while len(block.ids) < row:  # only step 0 of block 0, which does not exist
-            block.add_id("")
-        block.write(row, instance)
-        self._bytes += block.bytes - before
+            self._bytes += block.add_id("")
+        self._bytes += block.write(row, instance)
         if not self._steps:
             self._oldest = instance.step
         self._steps[instance.id] = instance.step
@@ -265,10 +297,12 @@ class DelayTable:
             self._enqueue(instance.step, early[0])
         left: list[Departure] = []
         while len(left) < EXPIRE_STEP_MAX:
-            oldest = self._oldest_waiting()
             if len(self._steps) > self._config.pending_max:
-                left.append(self._leave(oldest, "pending_max"))
-            elif self._bytes > self._config.pending_bytes_max and oldest // BLOCK_STEPS < number:
+                left.append(self._leave(self._oldest_waiting(), "pending_max"))
+            elif self._bytes > self._config.pending_bytes_max:
+                oldest = self._oldest_waiting()
+                if oldest // BLOCK_STEPS == number:
+                    break
                 left.append(self._leave(oldest, "pending_bytes_max"))
             else:
                 break
@@ -354,6 +388,28 @@ class DelayTable:
                 if self._waits(old) and old not in self._labels:
                     late.append(old)
             left += [self._leave(old, "expire_ms") for old in sorted(late)]
+        return left
+
+    @property
+    def can_give_up(self) -> bool:
+        """Whether giving up instances frees memory: they are in another block than the newest."""
+        return bool(self._steps) and self._oldest_waiting() // BLOCK_STEPS < max(self._blocks)
+
+    def give_up_oldest(self) -> list[Departure]:
+        """Take out the oldest instances, so many at most as may leave at one step.
+
+        This is not the deadline of the stream, so what has no label is forgotten, whatever
+        ``expired`` says.
+        """
+        left: list[Departure] = []
+        while len(left) < EXPIRE_STEP_MAX and self.can_give_up:
+            step = self._oldest_waiting()
+            if step in self._labels:
+                left.append(self._leave(step, SHARED_BOUND))
+                continue
+            instance = self._take(step).read(step % BLOCK_STEPS, step)
+            self._remember(instance, _GIVEN_UP)
+            left.append(Departure(instance, SHARED_BOUND, None, defaulted=False))
         return left
 
     def expire_early(self, step: int) -> list[str]:
@@ -516,10 +572,15 @@ class DelayTable:
 
 
 def _shared(arrays: dict[str, Any]) -> dict[str, Any]:
-    """Arrays that state and snapshots have in common: they become read-only."""
-    for array in arrays.values():
-        array.flags.writeable = False
-    return arrays
+    """Read-only views of arrays that state and snapshots have in common.
+
+    The state's own stay writable: to Numba a read-only array is of another type, for which it would
+    compile every loop anew, seconds long and inside of a serving worker.
+    """
+    views = {name: array.view() for name, array in arrays.items()}
+    for view in views.values():
+        view.flags.writeable = False
+    return views
 
 
 def _id_bytes(id: str) -> int:

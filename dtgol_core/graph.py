@@ -17,6 +17,7 @@ import numpy as np
 
 from dtgol_core.compiled import compiled
 from dtgol_core.config import GraphConfig
+from dtgol_core.exponential import exp
 from dtgol_core.types import FloatArray, IntArray
 
 ROOT = -1
@@ -24,6 +25,9 @@ UNKNOWN = -2
 _SAME_PLACE = 1e-9
 _DENSITY_UNITS = 1e9
 """Densities are compared in whole units of 1e-9, so that rounding decides nothing."""
+_NEAR = 1.25
+"""The cutoff is looked for among the pairs nearer than this many last cutoffs: a fraction of all,
+in which it nearly always is."""
 
 
 class Graph:
@@ -95,11 +99,10 @@ class Graph:
         pairs = self.size * (self.size - 1) // 2
         if pairs == 0:
             return 1.0
-        distances = np.empty(pairs)
-        _pairwise(self.distance, self.order, self.size, distances)
         rank = self._config.percentile / 100.0 * (pairs - 1)
         low = int(rank)
         high = min(low + 1, pairs - 1)
+        distances = self._smallest(high + 1)
         distances.partition((low, high))
         step = distances[high] - distances[low]
         share = rank - low
@@ -109,8 +112,18 @@ class Graph:
         )
         if cutoff * cutoff > 0.0:  # kernels divide by the square, which may vanish before it does
             return float(cutoff)
-        positive = distances[distances > 0.0]
+        everything = self._smallest(pairs)
+        positive = everything[everything > 0.0]
         return float(positive.min()) if len(positive) else 1.0
+
+    def _smallest(self, count: int) -> FloatArray:
+        """Pairwise distances in no order, among them so many of the smallest at least."""
+        pairs = self.size * (self.size - 1) // 2
+        distances = np.empty(pairs)
+        found = _pairs(self.distance, self.order, self.size, _NEAR * self.cutoff, distances)
+        if found < count:
+            found = _pairs(self.distance, self.order, self.size, math.inf, distances)
+        return distances[:found]
 
     def _extend(self, slots: int) -> None:
         old = len(self.density)
@@ -144,10 +157,9 @@ class Graph:
             graph._extend(slots)
         graph.density[:] = snapshot["density"]
         graph.parent[:] = parent
-        for slot in snapshot["order"].tolist():
-            _measure(graph.distance, graph.order, graph.size, slot, latent)
-            graph.order[graph.size] = slot
-            graph.size += 1
+        graph.size = len(snapshot["order"])
+        graph.order[: graph.size] = snapshot["order"]
+        _measure_all(graph.distance, graph.order, graph.size, latent)
         graph.cutoff = snapshot["cutoff"]
         graph.since = snapshot["since"]
         return graph
@@ -157,33 +169,68 @@ class Graph:
 def _measure(
     distance: FloatArray, order: IntArray, size: int, slot: int, latent: FloatArray
 ) -> None:
-    """Distances from the node in `slot` to all others, added up column by column."""
-    for place in range(size):
-        other = order[place]
-        squares = 0.0
-        for column in range(latent.shape[1]):
-            difference = latent[slot, column] - latent[other, column]
-            squares += difference * difference
-        value = math.sqrt(squares)
-        if value < _SAME_PLACE:
-            value = 0.0
-        distance[slot, other] = value
-        distance[other, slot] = value
+    """Distances from the node in `slot` to all others; four sums side by side, each in the order of
+    the columns."""
+    here, columns = latent[slot], latent.shape[1]
+    fours = size // 4 * 4
+    for place in range(0, fours, 4):
+        a, b = latent[order[place]], latent[order[place + 1]]
+        c, d = latent[order[place + 2]], latent[order[place + 3]]
+        to_a = to_b = to_c = to_d = 0.0
+        for column in range(columns):
+            value = here[column]
+            to_a += (value - a[column]) * (value - a[column])
+            to_b += (value - b[column]) * (value - b[column])
+            to_c += (value - c[column]) * (value - c[column])
+            to_d += (value - d[column]) * (value - d[column])
+        _set_distance(distance, slot, order[place], to_a)
+        _set_distance(distance, slot, order[place + 1], to_b)
+        _set_distance(distance, slot, order[place + 2], to_c)
+        _set_distance(distance, slot, order[place + 3], to_d)
+    for place in range(fours, size):
+        other, squares = latent[order[place]], 0.0
+        for column in range(columns):
+            squares += (here[column] - other[column]) * (here[column] - other[column])
+        _set_distance(distance, slot, order[place], squares)
     distance[slot, slot] = 0.0
+
+
+@compiled
+def _set_distance(distance: FloatArray, slot: int, other: int, squares: float) -> None:
+    value = math.sqrt(squares)
+    if value < _SAME_PLACE:
+        value = 0.0
+    distance[slot, other] = value
+    distance[other, slot] = value
+
+
+@compiled
+def _measure_all(distance: FloatArray, order: IntArray, size: int, latent: FloatArray) -> None:
+    """All distances between the nodes of `order`."""
+    for place in range(size):
+        _measure(distance, order, place, order[place], latent)
 
 
 @compiled
 def _add_kernels(
     distance: FloatArray, density: FloatArray, order: IntArray, size: int, slot: int, cutoff: float
 ) -> None:
+    kernel = _kernels(distance[slot], cutoff)
     total = 0.0
     for place in range(size):
         other = order[place]
-        d = distance[slot, other]
-        kernel = math.exp(-(d * d) / (cutoff * cutoff))
-        density[other] += kernel
-        total += kernel
+        density[other] += kernel[other]
+        total += kernel[other]
     density[slot] = total
+
+
+@compiled
+def _kernels(row: FloatArray, cutoff: float) -> FloatArray:
+    """``exp(−d²/d_c²)`` of the distances of one node, of free slots as well: it is quicker."""
+    kernel, square = np.empty(len(row)), cutoff * cutoff
+    for slot in range(len(row)):
+        kernel[slot] = exp(-(row[slot] * row[slot]) / square)
+    return kernel
 
 
 @compiled
@@ -197,6 +244,7 @@ def _remove(
     cutoff: float,
 ) -> None:
     """Take a node out of densities, order and parents; its children lose their parent."""
+    kernel = _kernels(distance[slot], cutoff)
     kept = 0
     for place in range(size):
         other = order[place]
@@ -204,37 +252,41 @@ def _remove(
             continue
         order[kept] = other
         kept += 1
-        d = distance[slot, other]
-        density[other] -= math.exp(-(d * d) / (cutoff * cutoff))
+        density[other] -= kernel[other]
         if parent[other] == slot:
             parent[other] = UNKNOWN
     parent[slot] = UNKNOWN
 
 
 @compiled
-def _pairwise(distance: FloatArray, order: IntArray, size: int, out: FloatArray) -> None:
+def _pairs(distance: FloatArray, order: IntArray, size: int, bound: float, out: FloatArray) -> int:
+    """Write the pairwise distances up to a bound to `out`; how many they are."""
     count = 0
     for place in range(size):
         row = distance[order[place]]
         for other in range(place):
             out[count] = row[order[other]]
-            count += 1
+            count += out[count] <= bound
+    return count
 
 
 @compiled
 def _densities(
     distance: FloatArray, density: FloatArray, order: IntArray, size: int, cutoff: float
 ) -> None:
-    for place in range(size):
-        density[order[place]] = 0.0
+    """All densities. Each node gives its kernels to all others, in order of the old density.
+
+    Every kernel is computed twice, for the loop over the slots of one row is then without a branch.
+    """
+    total, square = np.zeros(len(density)), cutoff * cutoff
     for place in range(size):
         node = order[place]
-        for other_place in range(place):
-            other = order[other_place]
-            d = distance[node, other]
-            kernel = math.exp(-(d * d) / (cutoff * cutoff))
-            density[node] += kernel
-            density[other] += kernel
+        row, own = distance[node], total[node]
+        for slot in range(len(total)):
+            total[slot] += exp(-(row[slot] * row[slot]) / square)
+        total[node] = own
+    for place in range(size):
+        density[order[place]] = total[order[place]]
 
 
 @compiled
@@ -248,13 +300,14 @@ def _reorder(
 ) -> None:
     """Insertion sort by falling density; parents follow the exchanges; then nodes whose parent is
     unknown search all denser ones."""
+    heights = np.rint(density * _DENSITY_UNITS)
     for place in range(1, size):
         rising = order[place]
-        height = np.rint(density[rising] * _DENSITY_UNITS)
+        height = heights[rising]
         at = place
         while at > 0:
             falling = order[at - 1]
-            other = np.rint(density[falling] * _DENSITY_UNITS)
+            other = heights[falling]
             if other > height or (other == height and steps[falling] < steps[rising]):
                 break
             order[at] = falling

@@ -108,8 +108,8 @@ class IdMemory:
     def find_hash(self, hash: int) -> Settled | None:
         """The same, by the hash of the id."""
         place = self._recent.get(hash, -1)
-        if place < 0:
-            at = int(np.searchsorted(self._sorted, hash))
+        if place < 0 and len(self._sorted):
+            at = int(self._sorted.searchsorted(hash))
             if at < len(self._sorted) and int(self._sorted[at]) == hash:
                 place = int(self._places[at])
         if place < self._first:
@@ -149,6 +149,17 @@ class IdMemory:
             if (number + 1) * CHUNK_IDS > self._first:
                 break
             del self._chunks[number]
+
+    @property
+    def can_forget(self) -> bool:
+        """Whether there is a full chunk: what is in the open one is never forgotten by request."""
+        return bool(self._chunks)
+
+    def forget_oldest(self) -> None:
+        """Forget the ids of the oldest chunk."""
+        number = min(self._chunks)
+        del self._chunks[number]
+        self._first = max(self._first, (number + 1) * CHUNK_IDS)
 
     def _index(self) -> None:
         """Move the newest places to the sorted index, and drop those that are forgotten."""

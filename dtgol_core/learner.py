@@ -46,6 +46,8 @@ from dtgol_core.types import (
     Vectors,
 )
 
+QUEUED = LabelReceipt(LabelOutcome.QUEUED)
+"""The receipt of nearly every label."""
 REST = "(rest)"
 """The last entry of `Forecast.why`, which is no feature."""
 
@@ -74,8 +76,10 @@ class Learner:
     Notes
     -----
     Cost per record: the sum of its stages' and experts', a fraction of a millisecond at 16 columns
-    and 500 nodes (``make speed``).
+    and 500 nodes (``docs/speed.md``).
 
+    Examples
+    --------
     >>> learner = Learner()
     >>> learner.observe("a", {"temperature": 36.6, "ward": "B"}).p
     0.5
@@ -163,14 +167,16 @@ class Learner:
         if y not in (0, 1):
             raise ValueError(f"a label is 0 or 1, not {y!r}")
         self._advance_clock(event_time_ms)
-        settled = self.delay.settled.find(id)
+        settled = None if self.delay.waits(id) else self.delay.settled.find(id)
         outcome, orphans = self.delay.add_label(id, int(y), self.step)
         if outcome is LabelOutcome.CORRECTION_TOO_LATE and settled is not None:
             had = [expert.correct(settled.step, int(y)) for expert in self.experts.values()]
             if any(had):
                 outcome = LabelOutcome.CORRECTED_RELABELLED
-        setting = self.delay.expired_by(id) if outcome is LabelOutcome.LATE else None
         self.counts[outcome] += 1
+        if outcome is LabelOutcome.QUEUED:
+            return QUEUED
+        setting = self.delay.expired_by(id) if outcome is LabelOutcome.LATE else None
         if setting is not None:
             self.counts[f"late.{setting}"] += 1
         self.counts["orphaned"] += len(orphans)
@@ -191,6 +197,17 @@ class Learner:
                 expert.forget(step)
         self.counts["erased"] += 1
         return [id for id, _ in found]
+
+    def give_up_oldest(self) -> tuple[int, int]:
+        """Give up the oldest waiting instances, for whoever bounds several learners together.
+
+        Returns how many were learnt, as their labels had come, and how many were forgotten.
+        """
+        left = self.delay.give_up_oldest()
+        learnt = len(self._let_go(left))
+        self.counts["learnt"] += learnt
+        self.counts["expired"] += len(left) - learnt
+        return learnt, len(left) - learnt
 
     def drop_oldest_early(self) -> str:
         """Give up the label that was held longest; its id."""

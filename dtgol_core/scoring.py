@@ -9,9 +9,9 @@ stream (`exact_auc` needs all predictions at hand; the backtest has them).
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,19 @@ from dtgol_core.tallies import ForecastCounters, Increment, Quality, bump, incre
 
 _DELAY_BITS = 3
 _DELAY_MAX = (1 << 48) - 1
+_UNDECIDED = 2
+BOTH = (0, 1)
+
+
+class _Scored(NamedTuple):
+    """What one scored prediction adds; made once for the total and the window."""
+
+    forecast: Increment
+    naive: Increment
+    y: int
+    delay: int | None
+    covered: bool
+    undecided: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +46,19 @@ class DelayQuantiles:
     p90: int | None
     p99: int | None
     largest: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How often the set that was given with a forecast had the label; ``None`` without labels.
+
+    ``by_class`` is of the labels 0 and of the labels 1 on their own; ``undecided`` is the share of
+    the sets that left both classes open, which covers always and says nothing.
+    """
+
+    share: float | None
+    by_class: tuple[float | None, float | None]
+    undecided: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +75,7 @@ class Span:
     forecast: Quality
     naive: Quality
     delay: DelayQuantiles
+    coverage: Coverage
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +126,19 @@ class _Part:
     forecast: ForecastCounters = field(default_factory=ForecastCounters)
     naive: ForecastCounters = field(default_factory=ForecastCounters)
     delays: dict[int, int] = field(default_factory=dict)
+    sets: dict[int, int] = field(default_factory=dict)
+    """Labels 0 and labels 1 that were in their sets, by class, and sets that were undecided."""
 
-    def add(
-        self, forecast: Increment, naive: Increment, y: int, delay: int | None, sign: int
-    ) -> None:
+    def add(self, scored: "_Scored", sign: int) -> None:
+        y, delay = scored.y, scored.delay
         self.count += sign
         self.positives += sign * y
-        self.forecast.add(forecast, sign)
-        self.naive.add(naive, sign)
+        self.forecast.add(scored.forecast, sign)
+        self.naive.add(scored.naive, sign)
+        if scored.covered:
+            bump(self.sets, y, sign)
+        if scored.undecided:
+            bump(self.sets, _UNDECIDED, sign)
         if delay is not None:
             bump(self.delays, delay, sign)
 
@@ -115,8 +147,9 @@ class _Part:
         self.positives += other.positives
         self.forecast.merge(other.forecast)
         self.naive.merge(other.naive)
-        for key, amount in other.delays.items():
-            bump(self.delays, key, amount)
+        for own, more in ((self.delays, other.delays), (self.sets, other.sets)):
+            for key, amount in more.items():
+                bump(own, key, amount)
 
     def span(self, first_step: int | None, last_step: int | None) -> Span:
         return Span(
@@ -124,9 +157,22 @@ class _Part:
             last_step=last_step,
             count=self.count,
             positives=self.positives,
-            forecast=self.forecast.quality(self.count),
-            naive=self.naive.quality(self.count),
+            forecast=self.forecast.quality(self.count, self.positives),
+            naive=self.naive.quality(self.count, self.positives),
             delay=self._quantiles(),
+            coverage=self._coverage(),
+        )
+
+    def _coverage(self) -> Coverage:
+        of_class = self.count - self.positives, self.positives
+        covered = self.sets.get(0, 0), self.sets.get(1, 0)
+        return Coverage(
+            sum(covered) / self.count if self.count else None,
+            (
+                covered[0] / of_class[0] if of_class[0] else None,
+                covered[1] / of_class[1] if of_class[1] else None,
+            ),
+            self.sets.get(_UNDECIDED, 0) / self.count if self.count else None,
         )
 
     def _quantiles(self) -> DelayQuantiles:
@@ -189,17 +235,37 @@ class Scoreboard:
         self._total = _Part()
         self._windows: dict[int, _Part] = {}
 
-    def add(self, p: float, naive: float, y: int, step: int, delay: int | None = None) -> None:
+    def add(
+        self,
+        p: float,
+        naive: float,
+        y: int,
+        step: int,
+        delay: int | None = None,
+        threshold: float = 0.5,
+        open_set: Collection[int] = BOTH,
+    ) -> None:
         """Score the prediction of `step` against its label.
 
         `delay` is how long the label took, in one unit of the caller's choice (the evaluator
-        milliseconds, the backtest steps), ``None`` if unknown, below 0 taken as 0.
+        milliseconds, the backtest steps), ``None`` if unknown, below 0 taken as 0. The hard labels
+        of forecast and naive are 1 above `threshold`; `open_set` are the classes that the forecast
+        left open.
         """
-        self._add(p, naive, y, step, delay, 1)
+        self._add(p, naive, y, step, delay, threshold, open_set, 1)
 
-    def retract(self, p: float, naive: float, y: int, step: int, delay: int | None = None) -> None:
+    def retract(
+        self,
+        p: float,
+        naive: float,
+        y: int,
+        step: int,
+        delay: int | None = None,
+        threshold: float = 0.5,
+        open_set: Collection[int] = BOTH,
+    ) -> None:
         """Take a scored prediction back, with the values it was scored with: it was corrected."""
-        self._add(p, naive, y, step, delay, -1)
+        self._add(p, naive, y, step, delay, threshold, open_set, -1)
 
     def merge(self, other: "Scoreboard") -> None:
         """Add the counters of another board with the same windows; `other` stays as it is."""
@@ -250,19 +316,36 @@ class Scoreboard:
         }
         return board
 
-    def _add(self, p: float, naive: float, y: int, step: int, delay: int | None, sign: int) -> None:
+    def _add(
+        self,
+        p: float,
+        naive: float,
+        y: int,
+        step: int,
+        delay: int | None,
+        threshold: float,
+        open_set: Collection[int],
+        sign: int,
+    ) -> None:
         if not (0.0 <= p <= 1.0 and 0.0 <= naive <= 1.0 and y in (0, 1) and step >= 1):
             raise ValueError("a scored prediction needs p and naive in [0, 1], y 0 or 1, step >= 1")
         y = int(y)  # numpy scalars would stay in the counters
-        increments = increment_of(float(p), y), increment_of(float(naive), y)
         if delay is not None:
             delay = exponential_bin(min(max(int(delay), 0), _DELAY_MAX), _DELAY_BITS)
-        self._total.add(*increments, y, delay, sign)
+        scored = _Scored(
+            increment_of(float(p), y, threshold),
+            increment_of(float(naive), y, threshold),
+            y,
+            delay,
+            covered=y in open_set,
+            undecided=len(open_set) == len(BOTH),
+        )
+        self._total.add(scored, sign)
         window = (step - 1) // self.window_rows
         newer = window > self._newest
         self._newest = max(self._newest, window)
         if window > self._newest - self.windows_max:
-            self._windows.setdefault(window, _Part()).add(*increments, y, delay, sign)
+            self._windows.setdefault(window, _Part()).add(scored, sign)
         if newer or sign < 0:
             self._tidy()
 
@@ -279,9 +362,15 @@ def _pack(part: _Part) -> dict[str, Any]:
         "count": part.count,
         "positives": part.positives,
         "delays": [list(item) for item in sorted(part.delays.items())],
+        "sets": [list(item) for item in sorted(part.sets.items())],
         **{
             name: {
-                "sums": [counters.errors, counters.loss, counters.brier],
+                "sums": [
+                    counters.false_positives,
+                    counters.false_negatives,
+                    counters.loss,
+                    counters.brier,
+                ],
                 "bins": [list(item) for item in sorted(counters.bins.items())],
                 "surplus": [list(item) for item in sorted(counters.surplus.items())],
             }
@@ -293,13 +382,14 @@ def _pack(part: _Part) -> dict[str, Any]:
 def _unpack(packed: Mapping[str, Any]) -> _Part:
     forecast, naive = (_unpack_counters(packed[name]) for name in ("forecast", "naive"))
     count, positives = require_int(packed["count"]), require_int(packed["positives"])
-    return _Part(count, positives, forecast, naive, _unpack_counts(packed["delays"]))
+    delays, sets = _unpack_counts(packed["delays"]), _unpack_counts(packed["sets"])
+    return _Part(count, positives, forecast, naive, delays, sets)
 
 
 def _unpack_counters(packed: Mapping[str, Any]) -> ForecastCounters:
-    errors, loss, brier = map(require_int, packed["sums"])
+    false_positives, false_negatives, loss, brier = map(require_int, packed["sums"])
     counts = _unpack_counts(packed["bins"]), _unpack_counts(packed["surplus"])
-    return ForecastCounters(errors, loss, brier, *counts)
+    return ForecastCounters(false_positives, false_negatives, loss, brier, *counts)
 
 
 def _unpack_counts(packed: list[list[int]]) -> dict[int, int]:

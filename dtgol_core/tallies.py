@@ -28,6 +28,8 @@ class Quality:
     """How good one kind of forecast was; ``None`` where nothing defines the number.
 
     ``auc`` differs from the exact AUC of the same predictions by at most ``auc_error``.
+    ``precision`` is the share of the labels 1 that were right, ``recall`` that of the true ones
+    that were found; both are of the hard label, and so of the threshold in force.
     """
 
     cer: float | None
@@ -37,12 +39,22 @@ class Quality:
     log_loss: float | None
     brier: float | None
     calibration_error: float | None
+    precision: float | None
+    recall: float | None
+    false_positives: int
+    false_negatives: int
+
+    def cost(self, cost_fp: float, cost_fn: float, count: int) -> float | None:
+        """What the errors cost per scored prediction."""
+        total = cost_fp * self.false_positives + cost_fn * self.false_negatives
+        return total / count if count else None
 
 
 class Increment(NamedTuple):
     """What one forecast adds to the counters; made once for the total and the window."""
 
-    error: int
+    false_positive: int
+    false_negative: int
     loss: int
     brier: int
     bin: int
@@ -50,10 +62,11 @@ class Increment(NamedTuple):
     surplus: int
 
 
-def increment_of(p: float, y: int) -> Increment:
-    """The increment of a forecast whose label is known."""
+def increment_of(p: float, y: int, threshold: float) -> Increment:
+    """The increment of a forecast whose label is known; its hard label is 1 above `threshold`."""
     return Increment(
-        error=int((p > 0.5) != y),
+        false_positive=int(p > threshold and not y),
+        false_negative=int(p <= threshold and y),
         loss=round(log_loss(p, y) * LOSS_UNITS),
         brier=round((p - y) * (p - y) * LOSS_UNITS),
         bin=2 * probability_bin(p) + y,
@@ -66,7 +79,8 @@ def increment_of(p: float, y: int) -> Increment:
 class ForecastCounters:
     """Counters of one kind of forecast. ``bins`` is keyed by 2·bin + label."""
 
-    errors: int = 0
+    false_positives: int = 0
+    false_negatives: int = 0
     loss: int = 0
     brier: int = 0
     bins: dict[int, int] = field(default_factory=dict)
@@ -75,7 +89,8 @@ class ForecastCounters:
 
     def add(self, increment: Increment, sign: int) -> None:
         """Count a forecast, or with `sign` −1 take it back."""
-        self.errors += sign * increment.error
+        self.false_positives += sign * increment.false_positive
+        self.false_negatives += sign * increment.false_negative
         self.loss += sign * increment.loss
         self.brier += sign * increment.brier
         bump(self.bins, increment.bin, sign)
@@ -83,21 +98,33 @@ class ForecastCounters:
 
     def merge(self, other: "ForecastCounters") -> None:
         """Add the counters of others."""
-        self.errors += other.errors
+        self.false_positives += other.false_positives
+        self.false_negatives += other.false_negatives
         self.loss += other.loss
         self.brier += other.brier
         for own, more in ((self.bins, other.bins), (self.surplus, other.surplus)):
             for key, amount in more.items():
                 bump(own, key, amount)
 
-    def quality(self, count: int) -> Quality:
-        """The quality of `count` forecasts."""
+    @property
+    def errors(self) -> int:
+        """Hard labels that were wrong."""
+        return self.false_positives + self.false_negatives
+
+    def quality(self, count: int, positives: int) -> Quality:
+        """The quality of `count` forecasts, of which `positives` had the label 1."""
         if count == 0:
-            return Quality(None, None, None, None, None, None, None)
+            return Quality(None, None, None, None, None, None, None, None, None, 0, 0)
         auc, error = self._auc()
+        found = positives - self.false_negatives
+        given = found + self.false_positives
         return Quality(
             cer=self.errors / count,
             accuracy=(count - self.errors) / count,
+            precision=found / given if given else None,
+            recall=found / positives if positives else None,
+            false_positives=self.false_positives,
+            false_negatives=self.false_negatives,
             auc=auc,
             auc_error=error,
             log_loss=self.loss / (count * LOSS_UNITS),

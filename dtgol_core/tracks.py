@@ -6,18 +6,15 @@ transient ones branch off anew for every record.
 """
 
 import math
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from dtgol_core.compiled import compiled
+from dtgol_core import logistic
 from dtgol_core.config import TracksConfig
+from dtgol_core.logistic import Labels
 from dtgol_core.state import SnapshotError, require_shape
 from dtgol_core.types import FloatArray, IntArray
-
-Labels: TypeAlias = npt.NDArray[np.int8]
-"""0, 1, or less than 0 for an instance without a true label."""
 
 
 class PersistentTrack:
@@ -54,13 +51,13 @@ class PersistentTrack:
 
     def score(self, vector: FloatArray) -> float:
         """P(y=1)."""
-        return _score(self.weights, vector)
+        return logistic.score(self.weights, vector)
 
     def learn(self, vector: FloatArray, label: int, labels: int) -> None:
         """One step on a true label; `labels` counts those so far, this one included."""
         config = self._config
         rate = max(config.rate_floor, config.rate / math.sqrt(labels))
-        _learn(self.weights, vector, label, rate, config.l2)
+        logistic.learn(self.weights, vector, label, rate, config.l2)
 
     def snapshot(self) -> dict[str, Any]:
         """The weights, bias first."""
@@ -120,13 +117,13 @@ class DualTrack(PersistentTrack):
 
     def answer(self, vector: FloatArray) -> tuple[float, float]:
         """P(y=1) of the persistent and of the transient weights."""
-        return _answer(self.weights, self.transient, vector)
+        return logistic.answers(self.weights, self.transient, vector)
 
     def rehearse(self, vectors: FloatArray, label: Labels, steps: IntArray) -> None:
         """One step on the verified set: the taken slots (`steps` ≥ 0) with a true label."""
         config = self._config
         if config.rehearsal_rate:
-            _rehearse(
+            logistic.rehearse(
                 self.anchor, vectors, label, steps, config.rehearsal_rate, config.rehearsal_l2
             )
 
@@ -136,7 +133,7 @@ class DualTrack(PersistentTrack):
         if self._config.transient_reduction == "mean":
             rate /= max(1, len(slots))
         self.restart()
-        _branch(self.anchor, self.transient, vectors, slots, soft, rate)
+        logistic.branch(self.anchor, self.transient, vectors, slots, soft, rate)
         if not self._dual:
             self.weights = self.transient.copy()
 
@@ -168,72 +165,3 @@ class DualTrack(PersistentTrack):
         if track.rehearsed is not None:
             track.rehearsed = rehearsed.copy()
         return track
-
-
-@compiled
-def _score(weights: FloatArray, vector: FloatArray) -> float:
-    logit = weights[0]
-    for column in range(len(vector)):
-        logit += weights[column + 1] * vector[column]
-    if logit >= 0.0:
-        return 1.0 / (1.0 + math.exp(-logit))
-    e = math.exp(logit)
-    return e / (1.0 + e)
-
-
-@compiled
-def _answer(weights: FloatArray, branch: FloatArray, vector: FloatArray) -> tuple[float, float]:
-    return _score(weights, vector), _score(branch, vector)
-
-
-@compiled
-def _learn(weights: FloatArray, vector: FloatArray, label: int, rate: float, l2: float) -> None:
-    residual = _score(weights, vector) - label
-    weights[0] -= rate * residual
-    for column in range(len(vector)):
-        weights[column + 1] -= rate * (residual * vector[column] + l2 * weights[column + 1])
-
-
-@compiled
-def _rehearse(
-    weights: FloatArray,
-    vectors: FloatArray,
-    label: Labels,
-    steps: IntArray,
-    rate: float,
-    l2: float,
-) -> None:
-    gradient = np.zeros(len(weights))
-    count = 0
-    for slot in range(len(label)):
-        if steps[slot] >= 0 and label[slot] >= 0:
-            count += 1
-            residual = _score(weights, vectors[slot]) - label[slot]
-            gradient[0] += residual
-            for column in range(vectors.shape[1]):
-                gradient[column + 1] += residual * vectors[slot, column]
-    if count == 0:
-        return
-    weights[0] -= rate * gradient[0] / count
-    for column in range(1, len(weights)):
-        weights[column] -= rate * (gradient[column] / count + l2 * weights[column])
-
-
-@compiled
-def _branch(
-    weights: FloatArray,
-    branched: FloatArray,
-    vectors: FloatArray,
-    slots: IntArray,
-    soft: FloatArray,
-    rate: float,
-) -> None:
-    gradient = np.zeros(len(weights))
-    for place in range(len(slots)):
-        slot = slots[place]
-        residual = _score(weights, vectors[slot]) - soft[slot]
-        gradient[0] += residual
-        for column in range(vectors.shape[1]):
-            gradient[column + 1] += residual * vectors[slot, column]
-    for column in range(len(weights)):
-        branched[column] = weights[column] - rate * gradient[column]

@@ -6,7 +6,6 @@ A refused record is a value too (`Rejection`): the learner answers bad input, it
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -115,14 +114,18 @@ class Vectors(_Scales):
     stores whatever scales the experts name.
     """
 
-    @cached_property
+    @property
     def design(self) -> FloatArray:
         """x of a regression over the columns, shape (3·columns + 1,): made once for all experts.
 
         ``[1, then (latent, cumulative, fast) of each column]``. The latent score is rounded to
         float32 as the others are, so that a memory of float32 rows holds exactly what was learnt.
         """
-        return _design(self.latent, self.cumulative, self.fast)
+        made: FloatArray | None = self.__dict__.get("_design")
+        if made is None:
+            made = self.__dict__["_design"] = np.empty(3 * len(self.latent) + 1)
+            _design(self.latent, self.cumulative, self.fast, made)
+        return made
 
     def padded(self, columns: int) -> "Vectors":
         """The same record with 0 in the columns that came after it."""
@@ -134,15 +137,19 @@ class Vectors(_Scales):
         return Vectors(*padded)
 
 
+NO_VECTORS = Vectors(np.zeros(0), np.zeros(0))
+"""A record of no columns."""
+
+
 @compiled
-def _design(latent: FloatArray, cumulative: SingleArray, fast: SingleArray) -> FloatArray:
-    x = np.empty(3 * len(latent) + 1)
+def _design(latent: FloatArray, cumulative: SingleArray, fast: SingleArray, x: FloatArray) -> None:
+    # Loops that Python calls write into an array that they are given: to make a Python object of a
+    # new one takes longer than they do.
     x[0] = 1.0
     for column in range(len(latent)):
         x[3 * column + 1] = np.float32(latent[column])
         x[3 * column + 2] = cumulative[column]
         x[3 * column + 3] = fast[column]
-    return x
 
 
 class Instance(NamedTuple):

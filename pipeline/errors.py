@@ -78,12 +78,12 @@ class DemoError(RuntimeError):
 class FoldBugError(Exception):
     """The fold failed on one record: our bug. The fold it happened in must not be used again."""
 
-    def __init__(self, offset: int, error: Exception) -> None:
+    def __init__(self, offset: int, error: Exception, topic: str = "journal") -> None:
         frames = extract_tb(error.__traceback__)
         self.offset = offset
         self.error = type(error).__name__
         self.place = f"{'/'.join(Path(frames[-1].filename).parts[-2:])}:{frames[-1].lineno}"
-        super().__init__(f"{self.error} at {self.place} on the record at journal offset {offset}")
+        super().__init__(f"{self.error} at {self.place} on the record at {topic} offset {offset}")
         self.report = f"{self}\n{''.join(frames.format())}"
         """With the stack. The exception's own text is left out: it may hold a value."""
 

@@ -12,7 +12,9 @@ from typing import Any
 from pipeline.agents import add_agent
 from pipeline.evaluation.notices import Notices
 from pipeline.evaluation.pairing import Bounds
+from pipeline.evaluation.pairs import PAIR_BYTES
 from pipeline.evaluation.partition import EvaluatorConfig, PartitionEvaluator
+from pipeline.evaluation.poison import FailureFiles
 from pipeline.evaluation.view import streams_page
 from pipeline.kafka.auth import Security
 from pipeline.kafka.cluster import find_gaps, inspect_cluster, refuse_gaps
@@ -20,6 +22,7 @@ from pipeline.learning.fold_config import FoldConfig
 from pipeline.runtime.checkpoint import Checkpointer
 from pipeline.runtime.fingerprint import fingerprint
 from pipeline.runtime.port import LiveKafka
+from pipeline.runtime.positions import positions_folder
 from pipeline.runtime.process import PartitionPart, Process, Role
 from pipeline.settings import Settings
 from pipeline.snapshots import make_store
@@ -45,22 +48,30 @@ def make_evaluator(
     for gap in refuse_gaps(gaps, accept_gap):
         warn(f"accepted: {gap}")
 
-    own = settings.evaluator
+    own, fold = settings.evaluator, FoldConfig.from_settings(settings)
+
+    def costs(stream: str) -> tuple[float, float]:
+        decision = fold.config_for(stream).decision
+        return decision.cost_fp, decision.cost_fn
+
     config = EvaluatorConfig(
         journal_id=cluster.topic_ids["journal"],
         topics={name: settings.topic(name) for name in FOLLOWED},
         bounds=Bounds(
-            own.pairs_max,
+            own.pairs_bytes_max // PAIR_BYTES,
             own.labels_max,
             own.window_rows,
             own.windows_max,
             own.boards_max,
             own.page_streams_max,
         ),
-        limits=FoldConfig.from_settings(settings).limits,
+        limits=fold.limits,
         accept_gap=accept_gap,
         metrics_streams_max=settings.web.metrics_streams_max,
+        costs=costs,
     )
+    name = f"evaluator.{settings.topic('predictions')}.{cluster.topic_ids['predictions']}"
+    failures = FailureFiles(positions_folder(settings), name, FOLLOWED, cluster.partitions)
     store = make_store(settings, client | settings.kafka.timeouts, "evaluator")
     evaluators: dict[int, PartitionEvaluator] = {}
 
@@ -81,7 +92,7 @@ def make_evaluator(
             settings.snapshots.every_ms / 1000,
         )
         evaluators[number] = PartitionEvaluator(
-            number, config, kafka, process.outbox, scores, checkpoints
+            number, config, kafka, process.outbox, scores, checkpoints, failures
         )
         evaluators[number].send_event = process.events.send
         return [evaluators[number]]
@@ -91,7 +102,7 @@ def make_evaluator(
     def page(stream: str | None, partition: int | None) -> dict[str, Any]:
         views = {number: view for number, each in evaluators.items() if (view := each.view)}
         ids = bool(settings.web.token_file)
-        shown = streams_page(views, stream, partition, notices.events, ids)
+        shown = streams_page(views, stream, partition, costs, notices.events, ids)
         return shown | notices.page(shown["selected"])
 
     topics_followed = list(config.topics.values())

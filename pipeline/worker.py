@@ -37,7 +37,7 @@ from pipeline.settings import Settings
 from pipeline.snapshots import make_store
 from pipeline.snapshots.repository import Archive, SnapshotRepository
 from pipeline.snapshots.store import Store
-from topics.deadletters import connect_headers
+from topics.dead_letters import connect_headers
 
 log = logging.getLogger(__name__)
 

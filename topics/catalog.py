@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from topics.deadletters import DeadLetter, Redriven
+from topics.dead_letters import DeadLetter, Redriven
 from topics.events import ProcessEvent
 from topics.features import Features
 from topics.journal import ConfigChange, Crash, Padding, Reset, Retry, Retype, Skip, Source, Version

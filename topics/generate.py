@@ -17,7 +17,7 @@ from typing import Any, get_args
 import yaml
 
 from topics.catalog import CATALOG, Topic, desired_topics
-from topics.deadletters import DeadLetter, Redriven
+from topics.dead_letters import DeadLetter, Redriven
 from topics.events import ProcessEvent
 from topics.features import Features
 from topics.headers import header_name

@@ -42,14 +42,17 @@ def record_bytes(key: bytes | None, value: bytes | None, headers: Iterable[Heade
     nothing, and half a million of them fill a message.
     """
     own = 0
-    for name, raw in headers:
-        own += _with_length(len(name.encode())) + _with_length(len(raw or b""))
+    for name, raw in headers:  # for every record written: without a call per header
+        size = len(name) if name.isascii() else len(name.encode())
+        own += size + 1 if size < 64 else _with_length(size)
+        size = len(raw) if raw is not None else 0
+        own += size + 1 if size < 64 else _with_length(size)
     return len(key or b"") + len(value or b"") + own
 
 
 def _with_length(size: int) -> int:
     """Bytes of a text of that size behind its length, which is a zigzag varint."""
-    return size + 1 if size < 64 else size + (size.bit_length() + 7) // 7
+    return size + (size.bit_length() + 7) // 7
 
 
 def write_headers(message: object) -> list[Header]:

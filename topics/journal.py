@@ -1,11 +1,12 @@
 """The journal: the one order of features and labels in a partition. Internal.
 
 Most records are copies of features and labels, bytes and the producer's own headers untouched, with
-the headers of a `Source` added; headers that came as ``dtgol-…`` are left out. A record over the
-size limit leaves a stub: no value, length and hash in the headers. Control records (`config`,
-`reset`, `retype`, `crash`, `skip`, `retry`, `version`, `padding`) have no key, one header
-(`dtgol-kind`) and a JSON value. The journal stamps records on append, so the source's own timestamp
-travels in a header.
+the headers of a `Source` added; headers that came as ``dtgol-…`` are left out. A record that cannot
+be copied (over a limit, or with a header that not every client can read) leaves a stub: no key and
+no value, the reason in the headers, and length and hash of a value over the limit. Control records
+(`config`, `reset`, `retype`, `crash`, `skip`, `retry`, `version`, `padding`) have no key, one
+header (`dtgol-kind`) and a JSON value. The journal stamps records on append, so the source's own
+timestamp travels in a header.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from topics.codec import parse
-from topics.headers import Header, header_name, read_headers, write_headers
+from topics.headers import PREFIX, Header, header_name, read_headers, write_headers
 from topics.reasons import Rejection
 from topics.wire import read, wire, write
 
@@ -57,6 +58,13 @@ class Source:
         default=None, metadata=wire("Stub: bytes of the value left out.", minimum=0)
     )
     sha256: str | None = field(default=None, metadata=wire("Stub: hash of that value in hex."))
+    reason: str | None = field(
+        default=None, metadata=wire("Stub: why the record was left out, as in its dead letter.")
+    )
+
+
+SOURCE_HEADERS_MAX = len(fields(Source))
+"""So many headers a copy or stub has at most besides the producer's own."""
 
 
 class CopyHeaders:
@@ -92,22 +100,26 @@ _COPY_NAMES = tuple(header_name(item.name) for item in fields(Source))[:7]
 def read_source(headers: Sequence[Header]) -> Source | Rejection:
     """The `Source` in the headers of a journal record, or why there is none.
 
-    The same as `read_headers` gives, quicker where a copy has no headers but ours.
+    The same as `read_headers` gives, quicker for a copy: its last headers are ours, and those
+    before them are the producer's.
     """
-    if len(headers) != len(_COPY_NAMES) or tuple(name for name, _ in headers) != _COPY_NAMES:
+    own = len(headers) - len(_COPY_NAMES)
+    if own < 0 or any(name.startswith(PREFIX) for name, _ in headers[:own]):
         return read_headers(Source, headers)
-    (_, kind), (_, topic), (_, topic_id), *numbers = headers
-    partition, offset, prev, timestamp = (raw for _, raw in numbers)
+    names, (kind, topic, topic_id, *numbers) = zip(*headers[own:], strict=True)
+    if names != _COPY_NAMES:
+        return read_headers(Source, headers)
+    partition, offset, prev, timestamp = numbers
     if kind != b"copy" or not (partition and offset and prev and timestamp and topic and topic_id):
         return read_headers(Source, headers)
     for raw in (partition, offset, prev, timestamp):
         if not raw.isdigit() or len(raw) >= 20:
             return read_headers(Source, headers)
     try:
-        names = topic.decode(), topic_id.decode()
+        place = topic.decode(), topic_id.decode()
     except UnicodeDecodeError:
         return read_headers(Source, headers)
-    return Source(RecordKind.COPY, *names, int(partition), int(offset), int(prev), int(timestamp))
+    return Source(RecordKind.COPY, *place, int(partition), int(offset), int(prev), int(timestamp))
 
 
 @dataclass(frozen=True, slots=True)

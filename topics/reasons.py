@@ -41,6 +41,12 @@ class Reason(StrEnum):
         "Send less, or raise `limits.record_bytes_max` or `limits.headers_max`. The dead letter "
         "holds the beginning alone and cannot be sent back; the producer must send it again.",
     )
+    HEADER_NAME = (
+        "header-name",
+        "A header whose name is not UTF-8, which not every Kafka client can read.",
+        "Mend the producer. The dead letter has key and value and no header; sent back, the record "
+        "comes without headers.",
+    )
     EMPTY_VALUE = (
         "empty-value",
         "No value (a tombstone) or zero bytes.",

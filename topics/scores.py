@@ -30,8 +30,8 @@ class Score:
     p: float = field(metadata=wire("The probability that was predicted.", minimum=0, maximum=1))
     naive: float = field(metadata=wire("The probability of naive.", minimum=0, maximum=1))
     y: int = field(metadata=wire("The label.", minimum=0, maximum=1))
-    correct: bool = field(metadata=wire("Whether the hard label was right."))
-    naive_correct: bool = field(metadata=wire("Whether naive's hard label was right."))
+    correct: bool = field(metadata=wire("Whether the hard label that was given was right."))
+    naive_correct: bool = field(metadata=wire("The same for naive, by the same threshold."))
     loss: float = field(
         metadata=wire("Cross entropy in nats, p clipped to 1e-12 from either end.", minimum=0)
     )
@@ -50,6 +50,18 @@ class Score:
         default=False,
         metadata=wire("No label came in time: y is `delay.expired`. The true one scores again."),
     )
+    threshold: float = field(
+        default=0.5,
+        metadata=wire(
+            "The p above which the hard label was 1; naive is judged by the same.",
+            minimum=0,
+            maximum=1,
+        ),
+    )
+    set: tuple[int, ...] = field(
+        default=(0, 1), metadata=wire("The classes that the prediction left open.")
+    )
+    covered: bool = field(default=True, metadata=wire("Whether the label is one of them."))
 
 
 @dataclass(frozen=True, slots=True)

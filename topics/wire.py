@@ -100,6 +100,27 @@ def write(message: object) -> bytes:
     return data
 
 
+def write_fields(fields: Mapping[str, Any]) -> bytes:
+    """The bytes that `write` makes of a message with these fields, all of them and in its order.
+
+    For a message written so often that making the objects costs more than writing them.
+    """
+    data = orjson.dumps(fields)
+    unexpected = data.count(b"null") != list(fields.values()).count(None)
+    if unexpected and not _finite(fields):
+        raise ValueError("a message with a number that is not finite")
+    return data
+
+
+def _finite(value: Any) -> bool:
+    """Whether all floats in a value made of JSON's types are finite."""
+    if isinstance(value, float):
+        return isfinite(value)
+    if isinstance(value, Mapping):
+        return all(map(_finite, value.values()))
+    return not isinstance(value, list | tuple) or all(map(_finite, value))
+
+
 @cache
 def _optional(cls: type) -> list[Callable[[Any], Any]]:
     """Getters of the fields of a message that may be None."""

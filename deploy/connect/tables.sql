@@ -1,5 +1,5 @@
 -- Tables for the two sinks beside this file. at_* is the identity of a prediction (`at` on the wire): copies that a
--- restarted worker sends have the same one, so an upsert by it leaves one row.
+-- restarted worker sends have the same one, so an upsert by it leaves one row. open_set is `set` on the wire, a word of SQL: the classes left open.
 CREATE TABLE predictions (
   stream         VARCHAR(128)     NOT NULL,
   id             VARCHAR(1024),
@@ -17,6 +17,8 @@ CREATE TABLE predictions (
   observed_share DOUBLE PRECISION,
   uncertainty    DOUBLE PRECISION,
   repeat         BOOLEAN,
+  threshold      DOUBLE PRECISION,
+  open_set       INTEGER[],
   expire_ms      BIGINT,
   PRIMARY KEY (at_journal, at_partition, at_offset)
 );
@@ -41,6 +43,9 @@ CREATE TABLE scores (
   rescored       BOOLEAN,
   label_offset   BIGINT           NOT NULL,
   is_default     BOOLEAN,
+  threshold      DOUBLE PRECISION,
+  open_set       INTEGER[],
+  covered        BOOLEAN,
   PRIMARY KEY (at_journal, at_partition, at_offset, label_offset)
 );
 

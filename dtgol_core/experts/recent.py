@@ -112,10 +112,15 @@ def _prior() -> tuple[FloatArray, FloatArray]:
     return np.zeros(LAGS + 2), variance
 
 
-@compiled
 def _inputs(labels: float, rate: float) -> FloatArray:
     """x, from the labels and the rate as they were packed."""
     x = np.zeros(LAGS + 2)
+    _unpack(labels, rate, x)
+    return x
+
+
+@compiled
+def _unpack(labels: float, rate: float, x: FloatArray) -> None:
     x[0] = 1.0
     left = int(labels)
     lag = 1
@@ -125,4 +130,3 @@ def _inputs(labels: float, rate: float) -> FloatArray:
         lag += 1
     clipped = min(max(rate, RATE_CLIP), 1.0 - RATE_CLIP)
     x[LAGS + 1] = math.log(clipped / (1.0 - clipped))
-    return x

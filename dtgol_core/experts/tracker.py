@@ -180,7 +180,8 @@ class Tracker:
         )
 
     def _prior(self) -> float:
-        share = float(self.class_counts[1] / (self.class_counts[0] + self.class_counts[1]))
+        zeros, ones = self.class_counts.tolist()
+        share: float = ones / (zeros + ones)
         return min(max(share, RATE_MIN), RATE_MAX)
 
     def _mixtures(self) -> tuple[Any, ...]:
@@ -273,7 +274,11 @@ class Waiting:
 
     def answer(self, step: int) -> float | None:
         """The answer that the record of a step keeps, if it waits."""
-        place = _find(self.steps, self.start, self.end, step)
+        newest = self.end - 1
+        if newest >= self.start and self.steps[newest] == step:
+            place = newest
+        else:
+            place = _find(self.steps, self.start, self.end, step)
         if place < self.end and self.steps[place] == step and self.waits[place]:
             return float(self.answers[place])
         return None

@@ -5,6 +5,7 @@ the line that `dtgol --help` shows. Nothing heavy (numpy, faust) may be imported
 of the pipeline become one sentence on stderr and an exit code here, for all commands.
 """
 
+import sys
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -61,9 +62,20 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; an error whose text is a sentence ends it with an exit code."""
+        """Run a command; an error whose text is a sentence ends it with an exit code.
+
+        Ctrl-C ends it with a sentence too, which says what stands and what to do.
+        """
+        arguments = list(ctx.args)  # behind the command's name
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            from pipeline.cli.exit_codes import INTERRUPTED, stopped
+
+            # A terminal has written ^C into the line.
+            sentence = stopped([ctx.invoked_subcommand or "", *arguments])
+            click.echo(("\n" if sys.stderr.isatty() else "") + sentence, err=True)
+            ctx.exit(INTERRUPTED)
         except Exception as error:
             from pipeline.cli.exit_codes import code_for
 

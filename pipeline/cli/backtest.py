@@ -11,7 +11,6 @@ from pipeline.cli.exit_codes import help_line
 from pipeline.cli.options import (
     RowSource,
     comma_list,
-    describe_columns,
     echo_json,
     json_option,
     row_options,
@@ -20,7 +19,8 @@ from pipeline.cli.progress import progress
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
-    from pipeline.offline.backtest import Backtest
+    from dtgol_core.config import DecisionConfig
+    from pipeline.offline.backtest import Backtest, Scores
     from pipeline.offline.files.source import Source
 
 
@@ -69,7 +69,7 @@ def backtest(
         if out is not None:
             _check_output(out, file.source, name)
     rows, table = file.read()
-    describe_columns(table)
+    click.echo("\n".join(table.describe()), err=True)
 
     from dtgol_core.learner import Learner
     from pipeline.offline.backtest import run_backtest
@@ -80,9 +80,10 @@ def backtest(
     if report is not None:
         from pipeline.offline.report import ReportedLearner
 
-        learner = ReportedLearner(learner, rows)
+        learner = ReportedLearner(learner, rows, settings.decision.label_1_above)
     with progress(len(rows), "records") as update:
-        result = run_backtest(rows, learner, max(1, delay), update)
+        threshold = settings.decision.label_1_above
+        result = run_backtest(rows, learner, max(1, delay), update, threshold)
     if report is not None:
         title = Path(str(file.source)).name
         report.write_text(learner.report(result, title, max(1, delay)), encoding="utf-8")
@@ -90,9 +91,9 @@ def backtest(
         _write_predictions(predictions, result, {row.number: row.id for row in rows if row.id})
     _report_losses(result)
     if as_json:
-        echo_json(_as_json(result))
+        echo_json(_as_json(result, settings.decision))
     else:
-        click.echo(_as_text(result, max(1, delay)))
+        click.echo(_as_text(result, max(1, delay), settings.decision))
 
 
 def _check_output(out: Path, source: "Source", what: str) -> None:
@@ -109,7 +110,7 @@ def _write_predictions(out: Path, result: "Backtest", ids: dict[int, str]) -> No
     with out.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["step", "id", "p", "naive", "label"])
-        for step, row, p, naive, label in result.predictions:
+        for step, row, p, naive, label, _ in result.predictions:
             writer.writerow(
                 [step, ids.get(row, row), repr(p), repr(naive), "" if label is None else label]
             )
@@ -133,8 +134,9 @@ def _report_losses(result: "Backtest") -> None:
         )
 
 
-def _as_json(result: "Backtest") -> dict[str, Any]:
+def _as_json(result: "Backtest", decision: "DecisionConfig") -> dict[str, Any]:
     forecast, naive = result.scores()
+    sets = result.set_scores()
     return {
         "records": len(result.predictions),
         "cer": forecast.cer,
@@ -147,10 +149,31 @@ def _as_json(result: "Backtest") -> dict[str, Any]:
         "refused": dict(result.rejected),
         "labels": dict(result.labels),
         "labels_late": dict(result.late),
+        "threshold": result.threshold,
+        "precision": forecast.precision,
+        "recall": forecast.recall,
+        "false_positives": forecast.false_positives,
+        "false_negatives": forecast.false_negatives,
+        "cost": _cost(forecast, decision),
+        "naive_precision": naive.precision,
+        "naive_recall": naive.recall,
+        "naive_cost": _cost(naive, decision),
+        "coverage_asked": decision.coverage,
+        "coverage": sets.coverage,
+        "coverage_0": sets.coverage_0,
+        "coverage_1": sets.coverage_1,
+        "undecided": sets.undecided,
     }
 
 
-def _as_text(result: "Backtest", delay: int) -> str:
+def _cost(scores: "Scores", decision: "DecisionConfig") -> float | None:
+    """What the wrong hard labels cost together; with equal costs of 1, their number."""
+    if scores.cer is None:
+        return None
+    return decision.cost_fp * scores.false_positives + decision.cost_fn * scores.false_negatives
+
+
+def _as_text(result: "Backtest", delay: int, decision: "DecisionConfig") -> str:
     forecast, naive = result.scores()
     late, late_naive = result.scores(first_step=delay + 1)
     lines = [f"{'':24}{'forecast':>10}{'naive':>10}"]
@@ -159,11 +182,17 @@ def _as_text(result: "Backtest", delay: int) -> str:
         (f"CER from step {delay + 1}", late.cer, late_naive.cer),
         ("AUC", forecast.auc, naive.auc),
         ("log loss", forecast.log_loss, naive.log_loss),
+        ("precision", forecast.precision, naive.precision),
+        ("recall", forecast.recall, naive.recall),
     ):
         lines.append(f"{name:24}{_number(ours):>10}{_number(theirs):>10}")
+    costs = (_cost(each, decision) for each in (forecast, naive))
+    lines.append(f"{_costs_words(decision):24}" + "".join(f"{_plain(each):>10}" for each in costs))
+    lines += _set_lines(result, decision)
     lines.append(f"{'CER of the more frequent label':34}{_number(result.majority_cer):>10}")
     lines.append(
-        "CER: share of wrong answers, the probability rounded; AUC: 0.5 is chance, 1 is all"
+        f"CER: share of wrong answers, 1 where p is above {result.threshold:g}; AUC: 0.5 is "
+        f"chance, 1 is all"
     )
     speed = result.us_per_record
     lines.append(
@@ -171,6 +200,26 @@ def _as_text(result: "Backtest", delay: int) -> str:
         f"peak memory {_peak_memory_mb():.0f} MB"
     )
     return "\n".join(lines)
+
+
+def _costs_words(decision: "DecisionConfig") -> str:
+    if decision.cost_fp == decision.cost_fn == 1.0:
+        return "wrong answers"
+    return f"cost, fp {decision.cost_fp:g}, fn {decision.cost_fn:g}"
+
+
+def _set_lines(result: "Backtest", decision: "DecisionConfig") -> list[str]:
+    """How often the label was in the set that was left open, and what sets left to a human."""
+    sets = result.set_scores()
+    return [
+        f"{f'in the set, {decision.coverage:g} asked':24}{_number(sets.coverage):>10}   "
+        f"label 0 {_number(sets.coverage_0)}, label 1 {_number(sets.coverage_1)}",
+        f"{'set [0, 1]: to a human':24}{_number(sets.undecided):>10}",
+    ]
+
+
+def _plain(value: float | None) -> str:
+    return "-" if value is None else f"{value:g}"
 
 
 def _number(value: float | None) -> str:

@@ -23,13 +23,24 @@ SEEDS = 5
 
 
 @click.command(epilog=help_line("compare"))
-@click.option("--quick", is_flag=True, help="Generated streams only, short: under two minutes.")
+@click.option(
+    "--quick",
+    is_flag=True,
+    help=f"Short: one delay, {QUICK_SEEDS} seed, no slow methods. On generated streams, in under "
+    f"two minutes; with --data on the first {QUICK_ROWS:,} rows of each of its files.",
+)
 @click.option(
     "--data",
     type=click.Path(path_type=Path),
     envvar="DTGOL_DATA",
-    help="Folder with CSV files, the label in the column `label`, rows in the order of time. Files "
-    "in its sub-folder `moving` are streams whose classes move.  [env: DTGOL_DATA]",
+    help="Run on the CSV files of this folder, and on nothing else unless --generated is given: "
+    "the label in the column `label`, rows in the order of time. Files in its sub-folder `moving` "
+    "are streams whose classes move.  [env: DTGOL_DATA]",
+)
+@click.option(
+    "--generated",
+    is_flag=True,
+    help="Run on the generated streams too; without --data on these alone.",
 )
 @click.option(
     "--shuffle",
@@ -72,6 +83,7 @@ SEEDS = 5
 def compare(
     quick: bool,
     data: Path | None,
+    generated: bool,
     shuffle: bool,
     large: bool,
     out: Path,
@@ -87,8 +99,9 @@ def compare(
     """Run all methods on the same streams, masks and delays, and rank them.
 
     Writes benchmark.md, summary.csv, runs.csv and SVG figures to the output folder. A run that was
-    stopped goes on where it was; code or settings that changed are run again. Sized for 40 minutes
-    on two cores: slow methods and ablations have fewer seeds and delays, and the page says so.
+    stopped goes on where it was; code or settings that changed are run again. docs/benchmark.md is
+    --data with --generated, sized for 40 minutes on two cores: slow methods and ablations have
+    fewer seeds and delays, and the page says so.
     """
     from pipeline.offline.compare import output
     from pipeline.offline.compare.jobs import plan
@@ -100,9 +113,10 @@ def compare(
         choose,
     )
     from pipeline.offline.compare.run import RunStore, remaining_seconds, run_all, whole_seeds
+    from pipeline.runtime.warmup import warm_up
 
     chosen = choose(comma_list(methods))
-    blocks = _blocks(quick, data, large, seeds, shuffle)
+    blocks = _blocks(quick, data, generated, large, seeds, shuffle)
     if delays is not None:
         blocks = [replace(block, late=delays) for block in blocks]
     for library in absent_libraries() if not methods else ():
@@ -134,6 +148,8 @@ def compare(
             f"{left / 60 / used:.0f} on {used} processes",
             err=True,
         )
+        if left:
+            warm_up()  # once here, so that no two processes compile the same
         with progress(round(left), "processor seconds (estimate)") as update:
             outcomes = run_all(jobs, store, used, update)
     comparison = output.write(out, outcomes, chosen, _command(), report)
@@ -153,18 +169,29 @@ def compare(
 
 
 def _blocks(
-    quick: bool, data: Path | None, large: bool, seeds: int | None, shuffle: bool
+    quick: bool,
+    data: Path | None,
+    generated: bool,
+    large: bool,
+    seeds: int | None,
+    shuffle: bool,
 ) -> "list[Block]":
-    from pipeline.offline.compare import profiles
-    from pipeline.offline.compare.sources import files, generated, generated_moving, moving_files
+    from pipeline.offline.compare import profiles, sources
 
+    if not (quick or generated or data is not None):
+        raise InputError(
+            "name what to run on: --data DIR, a folder with CSV files; --generated; "
+            "both; or --quick"
+        )
+    streams = []
+    if data is not None:
+        limit = QUICK_ROWS if quick else None
+        streams += sources.files(data, shuffle, limit) + sources.moving_files(data, limit)
+    if generated or data is None:
+        drift, moving, rare = [QUICK_ROWS] * 3 if quick else (DRIFT_ROWS, MOVING_ROWS, RARE_ROWS)
+        streams += sources.generated(drift) + sources.generated_moving(moving, rare)
     if quick:
-        streams = [*generated(QUICK_ROWS), *generated_moving(QUICK_ROWS, QUICK_ROWS)]
         return profiles.quick(streams, seeds or QUICK_SEEDS, QUICK_DELAY)
-    if data is None:
-        raise InputError("the full benchmark needs --data DIR, a folder with CSV files; or --quick")
-    streams = [*files(data, shuffle), *moving_files(data), *generated(DRIFT_ROWS)]
-    streams += generated_moving(MOVING_ROWS, RARE_ROWS)
     return (profiles.large if large else profiles.full)(streams, seeds or SEEDS)
 
 

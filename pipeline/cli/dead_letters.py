@@ -5,12 +5,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pipeline.cli.exit_codes import help_line
 from pipeline.cli.options import Target, cluster_options, echo_json, json_option
+from pipeline.cli.progress import progress
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -63,7 +65,8 @@ def list_letters(
     from pipeline.ops.dead_letters import read_dead_letters
 
     wanted = _filter(reasons, since, until)
-    found = [each for each in read_dead_letters(_topic(target)) if wanted.takes(each)]
+    reading = partial(progress, what="records")
+    found = [each for each in read_dead_letters(_topic(target), reading) if wanted.takes(each)]
     shown = found[-limit:]
     if as_json:
         echo_json({"matched": len(found), "letters": [_plain(each) for each in shown]})
@@ -108,7 +111,8 @@ def redrive(
     sources = source_counts(topic, names)
     # First the transactional id, then the topic: after it no other redrive can write markers.
     producer = None if dry_run else Redrive(topic)
-    found = [each for each in read_dead_letters(topic) if wanted.takes(each)]
+    reading = partial(progress, what="records")
+    found = [each for each in read_dead_letters(topic, reading) if wanted.takes(each)]
     checked = [(each, why_not(each, sources, again)) for each in found if not each.redriven]
     able = [each for each, why in checked if why is None][:limit]
     left = [(each, why) for each, why in checked if why is not None]
@@ -119,8 +123,6 @@ def redrive(
 
 
 def _send(producer: Any, letters: "Sequence[DeadLetterEntry]") -> int:
-    from pipeline.cli.progress import progress
-
     with progress(len(letters), "letters") as update:
         sent: int = producer.send(letters, update)
     return sent

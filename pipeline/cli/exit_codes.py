@@ -5,7 +5,7 @@
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from pipeline.errors import REFUSED, FencedError, exit_code
@@ -52,6 +52,19 @@ CODES: Mapping[str, Mapping[int, str]] = {
     "backtest": DONE,
     "compare": DONE,
 }
+INTERRUPTED = 130
+"""As of a shell: 128 and the number of SIGINT."""
+STOPPED = {
+    "compare": "finished runs are kept: run it again, it goes on behind them",
+    "dead-letters redrive": "what was sent back has its marker: run it again, it sends the rest",
+    "erase": "run it again: a request that comes twice does no harm",
+    "journal archive": "the files that are written stay: run it again, it goes on behind them",
+    "journal replay": "nothing was changed",
+    "produce": "what was sent stays: run it again with the same options, and rows that were sent "
+    "count as repeats",
+    "topics apply": "run it again: it makes what is missing",
+}
+"""What stands when Ctrl-C ends a command in the middle, and what to do."""
 RESTARTED = ("worker", "evaluator")
 """Commands that a supervisor starts again when they end with 1."""
 
@@ -67,6 +80,14 @@ def code_for(command: str, error: Exception) -> int | None:
     if code is None or command in RESTARTED or isinstance(error, FencedError):
         return code
     return REFUSED
+
+
+def stopped(words: Sequence[str]) -> str:
+    """The sentence of a command that Ctrl-C has ended; ``words`` are its name and arguments."""
+    for name in (" ".join(words[:2]), *words[:1]):
+        if name in STOPPED:
+            return f"stopped; {STOPPED[name]}"
+    return "stopped"
 
 
 def help_line(command: str) -> str:

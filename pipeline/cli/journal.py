@@ -3,6 +3,7 @@ into it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from pipeline.cli.options import (
     json_option,
     partitions_option,
 )
+from pipeline.cli.progress import progress
 
 if TYPE_CHECKING:
     from pipeline.ops.replay import Class, ReplayReport
@@ -184,8 +186,10 @@ def archive(target: Target, partitions: tuple[int, ...], folder: Path, as_json: 
     cluster = inspect_cluster(target.client, settings, ["journal"])
     files = JournalArchive(folder, cluster.topic_ids["journal"])
     numbers = choose_partitions(partitions, cluster.partitions)
-    name = settings.topic("journal")
-    done = {number: archive_partition(files, target.client, name, number) for number in numbers}
+    name, done = settings.topic("journal"), {}
+    for number in numbers:
+        reading = partial(progress, what=f"records of partition {number}")
+        done[number] = archive_partition(files, target.client, name, number, reading)
     if as_json:
         echo_json({"records": done})
         return
@@ -196,7 +200,6 @@ def archive(target: Target, partitions: tuple[int, ...], folder: Path, as_json: 
 def _replay(
     target: Target, partitions: tuple[int, ...], start: str, folder: Path | None
 ) -> "list[ReplayReport]":
-    from pipeline.cli.progress import progress
     from pipeline.kafka.cluster import inspect_cluster
     from pipeline.kafka.reader import committed_offsets
     from pipeline.learning.outputs import PartitionRef
@@ -218,7 +221,8 @@ def _replay(
     for number in numbers:
         ref = PartitionRef(cluster.topic_ids["journal"], journal, number, features, labels)
         replayed = ReplayTarget(client, ref, predictions, committed[number] or 0)
-        made.append(replay(replayed, store, lambda total: progress(total, "records"), archive))
+        reading = partial(progress, what=f"records of partition {number}")
+        made.append(replay(replayed, store, reading, archive))
     return made
 
 

@@ -30,8 +30,6 @@ READS = {"worker": ("features", "labels", "journal"), "evaluator": ("predictions
 """The topics that each role's consumer group reads."""
 COMMITTED_AT_ONCE = {"worker": ("features", "labels")}
 """Of these, what is committed within a second; the rest waits for the next snapshot."""
-NAMES_MAX = 20
-"""Names of columns in one line."""
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -158,7 +156,7 @@ class RowSource(NamedTuple):
     limit: int | None
 
     def read(self, key_column: str | None = None) -> "tuple[list[Row], Table]":
-        """The rows, and the table they are from, for `describe_columns`."""
+        """The rows, and the table they are from, which can describe itself."""
         from pipeline.offline.files.records import open_table, rows_of
 
         table = open_table(self.source, replace(self.layout, key=key_column))
@@ -205,19 +203,6 @@ def row_options(command: Command) -> Command:
     return click.argument("file", type=click.Path(path_type=Path))(_row_options(opened))
 
 
-def describe_columns(table: "Table") -> None:
-    """On stderr, one line for each kind of column, and one for each column that is mixed."""
-    for kind in ("number", "true/false", "text"):
-        names = [column.name for column in table.columns if column.kind == kind]
-        if names:
-            more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
-            shown = ", ".join(names[:NAMES_MAX])
-            click.echo(f"{kind} columns ({len(names)}): {shown}{more}", err=True)
-    for column in table.columns:
-        if column.mixed is not None:
-            click.echo(f"mixed: {column.mixed}", err=True)
-
-
 partitions_option = click.option(
     "--partition",
     "partitions",
@@ -226,6 +211,33 @@ partitions_option = click.option(
     help="Only this one; may be given again.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+
+
+def tail_options(last: int) -> Callable[[Command], Command]:
+    """Where to begin reading the newest records, ``last`` by default, and whether to go on.
+
+    The command gets ``last`` (None for ``--all``) and ``once``.
+    """
+    options = _options(
+        click.option(
+            "--last",
+            type=click.IntRange(min=0),
+            default=last,
+            show_default=True,
+            help="Begin this many records before each partition's end.",
+        ),
+        click.option("--all", "everything", is_flag=True, help="Begin at the oldest record kept."),
+        click.option("--once", is_flag=True, help="Stop at the end instead of waiting for more."),
+    )
+
+    def add(command: Command) -> Command:
+        @wraps(command)
+        def begun(last: int, everything: bool, **rest: Any) -> Any:
+            return command(last=None if everything else last, **rest)
+
+        return options(begun)
+
+    return add
 
 
 def story_options(

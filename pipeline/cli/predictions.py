@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pipeline.cli.exit_codes import help_line
-from pipeline.cli.options import Target, cluster_options
+from pipeline.cli.options import Target, cluster_options, tail_options
 from pipeline.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -19,21 +19,12 @@ POLL_S = 0.5
 @click.command(epilog=help_line("predictions"))
 @cluster_options
 @click.option("--stream", "streams", multiple=True, help="Only this one; may be given again.")
-@click.option(
-    "--last",
-    type=click.IntRange(min=0),
-    default=10,
-    show_default=True,
-    help="Begin this many records before each partition's end.",
-)
-@click.option("--all", "everything", is_flag=True, help="Begin at the oldest record kept.")
-@click.option("--once", is_flag=True, help="Stop at the end instead of waiting for more.")
+@tail_options(last=10)
 @click.option("--json", "as_json", is_flag=True, help="Each as it is on the topic, one a line.")
 def predictions(
     target: Target,
     streams: tuple[str, ...],
-    last: int,
-    everything: bool,
+    last: int | None,
     once: bool,
     as_json: bool,
 ) -> None:
@@ -45,7 +36,7 @@ def predictions(
     from pipeline.kafka.reader import Tail
 
     topic = target.settings.topic("predictions")
-    with closing(Tail(target.client, [topic], None if everything else last)) as tail:
+    with closing(Tail(target.client, [topic], last)) as tail:
         if tail.missing:
             raise ClusterError(
                 f"the cluster has no {topic}, or this user may not see it; "

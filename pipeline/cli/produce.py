@@ -10,7 +10,6 @@ from pipeline.cli.options import (
     RowSource,
     Target,
     cluster_options,
-    describe_columns,
     echo_json,
     json_option,
     row_options,
@@ -99,7 +98,8 @@ def produce(
         LabelProducer(target.client, prefix=target.prefix) as labels,
         progress(len(rows), "records") as update,
     ):
-        describe_columns(table)  # only now: who is not let in gets that one sentence
+        # Only now: who is not let in gets that one sentence.
+        click.echo("\n".join(table.describe()), err=True)
         if repeats:
             click.echo(
                 f"{repeats} of {len(rows)} rows repeat an id: each is answered as a repeat, and a "

@@ -1,4 +1,7 @@
-"""How far a long run is: a bar on a terminal, a line every five seconds elsewhere; on stderr."""
+"""How far a long run is: a bar on a terminal, a line every five seconds elsewhere; on stderr.
+
+What has no number is named instead: `status` shows what is being looked at.
+"""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -56,3 +59,29 @@ def _lines(total: int, what: str) -> Callable[[int], None]:
             shown = now
 
     return update
+
+
+@contextmanager
+def status() -> Iterator[Callable[[str], None]]:
+    """A function to call with what is being done now, and with an empty text before printing.
+
+    On a terminal it is a line that the next text replaces. Elsewhere it is a line of its own, if
+    nothing was shown for five seconds.
+    """
+    on_terminal, shown = sys.stderr.isatty(), monotonic()
+
+    def show(text: str) -> None:
+        nonlocal shown
+        if on_terminal:
+            click.echo(f"\r\x1b[2K{text}", err=True, nl=False)
+        elif text and monotonic() - shown >= LINE_SECONDS:
+            click.echo(f"{text} …", err=True)
+            shown = monotonic()
+        elif not text:
+            shown = monotonic()
+
+    try:
+        yield show
+    finally:
+        if on_terminal:
+            show("")

@@ -15,6 +15,7 @@ from pipeline.cli.options import (
     json_option,
     partitions_option,
 )
+from pipeline.cli.progress import progress
 from pipeline.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,7 +51,11 @@ def list_command(target: Target, partitions: tuple[int, ...], role: str, as_json
     from pipeline.ops.snapshots import list_snapshots
 
     store, numbers = _open(target, role, partitions)
-    rows = [each for number in numbers for each in list_snapshots(store, number)]
+    rows = []
+    with progress(len(numbers), "partitions") as update:
+        for done, number in enumerate(numbers, 1):
+            rows += list_snapshots(store, number)
+            update(done)
     now_ms = time.time_ns() // 1_000_000
     if as_json:
         echo_json({"role": role, "snapshots": [_plain(each, now_ms) for each in rows]})
@@ -89,19 +94,21 @@ def inspect(
 
     found_any = []
     store, numbers = _open(target, "worker", partitions)
-    for number in numbers:
-        found = newest_fold(store, number)
-        if found is None:
-            continue
-        fold, manifest = found
-        about = about_partition(fold, manifest, store.written_ms(number, manifest.name))
-        about["streams"] = [
-            about_stream(name, stream, manifest.blob_bytes(name), levels)
-            for name, stream in fold.streams.items()
-            if not streams or name in streams
-        ]
-        if about["streams"] or not streams:
-            found_any.append(about)
+    with progress(len(numbers), "partitions") as update:
+        for done, number in enumerate(numbers, 1):
+            found = newest_fold(store, number)
+            update(done)
+            if found is None:
+                continue
+            fold, manifest = found
+            about = about_partition(fold, manifest, store.written_ms(number, manifest.name))
+            about["streams"] = [
+                about_stream(name, stream, manifest.blob_bytes(name), levels)
+                for name, stream in fold.streams.items()
+                if not streams or name in streams
+            ]
+            if about["streams"] or not streams:
+                found_any.append(about)
     if not found_any:
         raise InputError("no whole snapshot holds that: dtgol snapshot list shows what there is")
     if as_json:

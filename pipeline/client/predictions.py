@@ -40,7 +40,9 @@ class PredictionConsumer:
         Where to begin where nothing is committed; with a group the beginning, without one the end
         if not given.
 
-    Example::
+    Notes
+    -----
+    In short::
 
         with PredictionConsumer({"bootstrap.servers": "localhost:9092"}) as predictions:
             for prediction in predictions:

@@ -23,7 +23,7 @@ from pipeline.kafka.clients import ClientSettings
 from pipeline.kafka.reader import Tail
 from pipeline.kafka.record import Record
 from topics.codec import parse, read_process_event
-from topics.deadletters import DeadLetter, is_marker
+from topics.dead_letters import DeadLetter, is_marker
 from topics.events import EventKind, ProcessEvent
 from topics.features import DEFAULT_STREAM
 from topics.headers import read_headers

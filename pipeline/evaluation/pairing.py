@@ -12,23 +12,23 @@ about the first prediction of its id, which it came too early for. So an id that
 the learner has forgotten it is not scored with the label of its first life. A default label
 (`Prediction.defaulted`) is about what was predicted before, until a true one comes.
 
-Bounded: beyond `pairs_max` the prediction with the smallest journal offset is forgotten, and none
-at or below it is taken in again; beyond `labels_max` the oldest label without a prediction. So the
-order does count where something is forgotten; `next_topic` decides which topic goes first there.
-Beyond `boards_max` streams further ones are scored, but get no scoreboard.
+Bounded: beyond `pairs_max`, which is `evaluator.pairs_bytes_max` by the size of a pair, the
+prediction with the smallest journal offset is forgotten, and none at or below it is taken in again;
+beyond `labels_max` the oldest label without a prediction. So the order does count where something
+is forgotten; `next_topic` decides which topic goes first there. Beyond `boards_max` streams further
+ones are scored, but get no scoreboard.
 """
 
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import inf
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from dtgol_core.ids import id_hash
 from dtgol_core.losses import log_loss
 from dtgol_core.scoring import Scoreboard
 from dtgol_core.state import (
@@ -36,10 +36,18 @@ from dtgol_core.state import (
     Snapshot,
     SnapshotError,
     check_types,
-    pack_ids,
     refuse_newer,
     require_int,
-    unpack_ids,
+)
+from pipeline.evaluation.pairs import (
+    PAIR_BYTES,
+    Instance,
+    PairCopy,
+    PairMemory,
+    StoredPrediction,
+    Truth,
+    key_of,
+    pair_key,
 )
 from pipeline.evaluation.view import PartitionView
 from pipeline.snapshots.repository import StateSnapshot
@@ -47,62 +55,22 @@ from topics.labels import Label
 from topics.predictions import Identity, Prediction
 from topics.scores import Score
 
-STATE_VERSION = 4
-"""2, whose windows went by step, and 3, without default labels, were never released: not read."""
+STATE_VERSION = 5
+"""2, whose windows went by step, 3, without default labels, and 4, without thresholds and sets,
+were never released: not read."""
 BLOB = "evaluation"
-Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """How much is remembered of a partition."""
 
-    pairs_max: int = 50_000
+    pairs_max: int = (1 << 27) // PAIR_BYTES
     labels_max: int = 10_000
     window_rows: int = 1_000
     windows_max: int = 32
     boards_max: int = 1_000
     page_streams_max: int = 500
-
-
-class StoredPrediction(NamedTuple):
-    """A prediction as it was made."""
-
-    key: Key
-    step: int
-    ts: int
-    p: float
-    naive: float
-    model: str
-    labels_offset: int
-
-
-class Truth(NamedTuple):
-    """What a prediction is scored with; `offset` is the label's, -1 for a default label."""
-
-    y: int
-    ts: int
-    offset: int
-
-
-NO_TRUTH = Truth(-1, 0, -1)
-
-
-@dataclass(slots=True)
-class Instance:
-    """One id: its newest label, and the journal offsets of its predictions.
-
-    `label` is the first of those that say the same, `newest` the offset of the last one. `default`
-    is about predictions before the journal offset `default_at`; `first` is the offset of the first
-    prediction, also when that is forgotten.
-    """
-
-    label: Truth | None = None
-    newest: int = -1
-    default: Truth | None = None
-    default_at: int = -1
-    first: int = -1
-    offsets: list[int] = field(default_factory=list)
 
 
 class EvaluationCopy(NamedTuple):
@@ -111,33 +79,14 @@ class EvaluationCopy(NamedTuple):
     next_offsets: dict[str, int]
     state: dict[str, Any]
     boards: dict[str, Any]
-    predictions: list[tuple[int, StoredPrediction]]
-    labels: Sequence[tuple[Key, tuple[int, ...]]]
+    pairs: PairCopy
 
     def snapshot(self) -> StateSnapshot:
         """The state and its one blob; takes a while, in any thread."""
         position = sum(self.next_offsets.values())
-        blob = Snapshot(self._arrays(), {"boards": self.boards})
+        arrays = self.pairs.arrays()
+        blob = Snapshot(arrays, {"boards": self.boards}, PairCopy.parts(arrays))
         return StateSnapshot(position, self.state, {BLOB: position}, {BLOB: blob})
-
-    def _arrays(self) -> dict[str, Any]:
-        predictions, labels = sorted(self.predictions), sorted(self.labels)
-        texts = {
-            "prediction_stream": [each.key[0] for _, each in predictions],
-            "prediction_id": [each.key[1] for _, each in predictions],
-            "prediction_model": [each.model for _, each in predictions],
-            "instance_stream": [key[0] for key, _ in labels],
-            "instance_id": [key[1] for key, _ in labels],
-        }
-        arrays: dict[str, Any] = {}
-        for name, column in texts.items():
-            arrays[name + "_text"], arrays[name + "_lengths"] = pack_ids(column)
-        numbers = [(at, each.step, each.ts, each.labels_offset) for at, each in predictions]
-        arrays["prediction"] = np.array(numbers, dtype=np.int64).reshape(-1, 4)
-        probabilities = [(each.p, each.naive) for _, each in predictions]
-        arrays["probability"] = np.array(probabilities, dtype=np.float64).reshape(-1, 2)
-        arrays["label"] = np.array([each for _, each in labels], dtype=np.int64).reshape(-1, 9)
-        return arrays
 
 
 class Evaluation:
@@ -149,14 +98,15 @@ class Evaluation:
         self.bounds = bounds
         self.next_offsets = {"predictions": 0, "labels": 0}
         self.floor = -1
+        self.newest_offset = -1
+        """The journal offset of the newest prediction; for events, no part of the state."""
         self.counts: Counter[str] = Counter()
-        self.predictions: dict[int, StoredPrediction] = {}
-        self.instances: dict[Key, Instance] = {}
+        self.pairs = PairMemory()
         self.boards: dict[str, Scoreboard] = {}
         self.rescored = 0  # depends on the order, and so is no part of the state; nor is the view
-        self.view = PartitionView(bounds.page_streams_max)
+        self.view = PartitionView(bounds.page_streams_max, self.boards)
         self._oldest: list[int] = []
-        self._unmatched: dict[Key, None] = {}
+        self._unmatched: dict[int, None] = {}
         self._unscored = 0
 
     def predict(self, prediction: Prediction) -> list[Score]:
@@ -165,54 +115,65 @@ class Evaluation:
         if prediction.at.journal != self.journal_id:
             self.counts["predictions/foreign"] += 1
             return []
-        if offset <= self.floor or offset in self.predictions:
+        if offset <= self.floor or offset in self.pairs:
             self.counts["predictions/duplicate"] += 1
             return []
         if prediction.repeat:
             self.counts["predictions/repeat"] += 1
             return []
         self.counts["predictions/kept"] += 1
-        key = (prediction.stream, prediction.id)
-        self.predictions[offset] = StoredPrediction(
-            key,
-            prediction.step,
-            prediction.ts,
-            prediction.p,
-            prediction.naive,
-            prediction.model,
-            prediction.labels_offset,
+        key = key_of(prediction.stream, prediction.id)
+        self.pairs.add(
+            offset,
+            StoredPrediction(
+                prediction.stream,
+                prediction.model,
+                key,
+                prediction.step,
+                prediction.ts,
+                prediction.labels_offset,
+                prediction.p,
+                prediction.naive,
+                prediction.threshold,
+                prediction.set,
+            ),
         )
+        self.newest_offset = max(self.newest_offset, offset)
         self.view.predicted(prediction)
         heapq.heappush(self._oldest, offset)
-        instance = self.instances.setdefault(key, Instance())
+        instance = self.pairs.instance(key) or Instance()
         instance.offsets.append(offset)
         instance.first = offset if instance.first < 0 else min(instance.first, offset)
+        self.pairs.keep(key, instance)
         self._unmatched.pop(key, None)
         self._unscored += 1
-        scores = self._judge(instance, {offset: None})
+        scores = self._judge(prediction.id, instance, {offset: None})
         for id in prediction.defaulted:
-            scores += self._default((prediction.stream, id), prediction)
+            scores += self._default(id, prediction)
         self._forget_old()
         return scores
 
-    def _default(self, key: Key, prediction: Prediction) -> list[Score]:
+    def _default(self, id: str, prediction: Prediction) -> list[Score]:
         """An instance met its deadline: what was predicted of it is scored with a default label."""
-        instance, y = self.instances.get(key), prediction.default
+        key = key_of(prediction.stream, id)
+        instance, y = self.pairs.instance(key), prediction.default
         if instance is None or y is None or prediction.at.offset <= instance.default_at:
             return []
         self.counts["labels/default"] += 1
-        self.view.label_came(key[0], "default")
+        self.view.label_came(prediction.stream, "default")
         before = self._truths(instance)
         instance.default = Truth(y, prediction.ts, -1)
         instance.default_at = prediction.at.offset
-        return self._judge(instance, before)
+        self.pairs.keep(key, instance)
+        return self._judge(id, instance, before)
 
     def label(self, label: Label, offset: int) -> list[Score]:
         """Take in a label; scores of the predictions it is about, if it changes anything."""
-        key = (label.stream, label.id)
-        instance = self.instances.setdefault(key, Instance())
+        key = key_of(label.stream, label.id)
+        instance = self.pairs.instance(key) or Instance()
         before, known = self._truths(instance), instance.label
-        if known is None or known.y != label.y:
+        news = known is None or known.y != label.y
+        if news:
             outcome = "first" if known is None else "corrected"
             instance.label = Truth(label.y, label.ts, offset)
         else:
@@ -220,63 +181,72 @@ class Evaluation:
         self.counts[f"labels/{outcome}"] += 1
         self.view.label_came(label.stream, outcome if instance.offsets else "early")
         instance.newest = offset
+        self.pairs.keep(key, instance)
         if not instance.offsets:
-            if known is None or known.y != label.y:
+            if news:
                 self._unmatched.pop(key, None)
                 self._unmatched[key] = None
                 self._forget_labels()
             return []
-        return self._judge(instance, before)
+        return self._judge(label.id, instance, before)
 
     def erase(self, stream: str, hash: int) -> None:
         """Forget the predictions and labels of an id, by its hash; counts and boards stay."""
         self.counts["labels/erase"] += 1
-        for key in [key for key in self.instances if key[0] == stream and id_hash(key[1]) == hash]:
-            instance = self.instances.pop(key)
-            self._unmatched.pop(key, None)
-            for at in instance.offsets:
-                self._unscored -= self._truth(instance, at) is None
-                del self.predictions[at]
-                self.view.forget_prediction(stream, at)
-        self._oldest = sorted(self.predictions)
+        key = pair_key(stream, hash)
+        instance = self.pairs.instance(key)
+        if instance is None:
+            return
+        for at in instance.offsets:
+            self._unscored -= self._truth(instance, at) is None
+        for at in instance.offsets:
+            self.pairs.pop(at)
+            self.view.forget_prediction(stream, at)
+        self.pairs.drop(key)
+        self._unmatched.pop(key, None)
+        self._oldest = self.pairs.offsets()
 
     def _truths(self, instance: Instance) -> dict[int, Truth | None]:
         """What each prediction of an instance is scored with."""
         return {at: self._truth(instance, at) for at in instance.offsets}
 
     def _truth(self, instance: Instance, at: int) -> Truth | None:
-        later = instance.newest > self.predictions[at].labels_offset
+        later = instance.newest > self.pairs.labels_offset(at)
         if instance.label is not None and (later or at == instance.first):
             return instance.label
         return instance.default if at < instance.default_at else None
 
-    def _judge(self, instance: Instance, before: Mapping[int, Truth | None]) -> list[Score]:
+    def _judge(
+        self, id: str, instance: Instance, before: Mapping[int, Truth | None]
+    ) -> list[Score]:
         """Score the predictions whose truth is not what it was before."""
         scores = []
         for offset, old in sorted(before.items()):
             truth = self._truth(instance, offset)
             if truth is None or truth == old:
                 continue
-            stored = self.predictions[offset]
-            answer, known = (stored.p, stored.naive), self.boards.get(stored.key[0])
+            stored = self.pairs.get(offset)
+            answer, known = (stored.p, stored.naive), self.boards.get(stored.stream)
+            given = stored.threshold, stored.set
             if old is not None and known is not None:
-                known.retract(*answer, old.y, offset + 1, old.ts - stored.ts)
-            board = self._board(stored.key[0])
+                known.retract(*answer, old.y, offset + 1, old.ts - stored.ts, *given)
+            board = self._board(stored.stream)
             if board is not None:
-                board.add(*answer, truth.y, offset + 1, truth.ts - stored.ts)
+                board.add(*answer, truth.y, offset + 1, truth.ts - stored.ts, *given)
             if old is None:
                 self._unscored -= 1
                 self.counts["predictions/scored"] += 1
                 self.counts["predictions/without-board"] += board is None
             else:
                 self.rescored += 1
-            scores.append(self._score(offset, stored, truth, old is not None))
+            scores.append(self._score(offset, id, stored, truth, old is not None))
         return scores
 
-    def _score(self, offset: int, stored: StoredPrediction, truth: Truth, again: bool) -> Score:
-        stream, id = stored.key
+    def _score(
+        self, offset: int, id: str, stored: StoredPrediction, truth: Truth, again: bool
+    ) -> Score:
         score = Score(
-            stream=stream,
+            stream=stored.stream,
             id=id,
             step=stored.step,
             model=stored.model,
@@ -284,14 +254,17 @@ class Evaluation:
             p=stored.p,
             naive=stored.naive,
             y=truth.y,
-            correct=int(stored.p > 0.5) == truth.y,
-            naive_correct=int(stored.naive > 0.5) == truth.y,
+            correct=int(stored.p > stored.threshold) == truth.y,
+            naive_correct=int(stored.naive > stored.threshold) == truth.y,
             loss=log_loss(stored.p, truth.y),
             naive_loss=log_loss(stored.naive, truth.y),
             delay_ms=truth.ts - stored.ts,
             rescored=again,
             label_offset=truth.offset,
             default=truth.offset < 0,
+            threshold=stored.threshold,
+            set=stored.set,
+            covered=truth.y in stored.set,
         )
         self.view.scored(score, truth.ts)
         return score
@@ -310,29 +283,29 @@ class Evaluation:
         return board
 
     def _forget_old(self) -> None:
-        while len(self.predictions) > self.bounds.pairs_max:
+        while len(self.pairs) > self.bounds.pairs_max:
             offset = heapq.heappop(self._oldest)
-            instance = self.instances[self.predictions[offset].key]
+            key = self.pairs.get(offset).key
+            instance = self.pairs.instance(key)
+            assert instance is not None
             unscored = self._truth(instance, offset) is None
-            stored = self.predictions.pop(offset)
+            self.pairs.pop(offset)
             self.floor = offset
             instance.offsets.remove(offset)
             if unscored:
                 self._unscored -= 1
                 self.counts["predictions/unlabelled"] += 1
-            if not instance.offsets:
-                del self.instances[stored.key]
+            if instance.offsets:
+                self.pairs.keep(key, instance)
+            else:
+                self.pairs.drop(key)
 
     def _forget_labels(self) -> None:
         while len(self._unmatched) > self.bounds.labels_max:
             key = next(iter(self._unmatched))
-            del self._unmatched[key], self.instances[key]
+            del self._unmatched[key]
+            self.pairs.drop(key)
             self.counts["labels/unmatched"] += 1
-
-    @property
-    def newest_offset(self) -> int:
-        """The journal offset of the newest prediction that is known."""
-        return max(self.predictions, default=self.floor)
 
     @property
     def unmatched(self) -> int:
@@ -349,7 +322,7 @@ class Evaluation:
         its timestamps say, the other goes first: its records need what would be forgotten next.
         """
         full = {
-            "predictions": len(self.predictions) >= self.bounds.pairs_max,
+            "predictions": len(self.pairs) >= self.bounds.pairs_max,
             "labels": len(self._unmatched) >= self.bounds.labels_max,
         }
         if len(at_hand) < len(full):
@@ -370,23 +343,10 @@ class Evaluation:
             "next_offsets": dict(self.next_offsets),
             "floor": self.floor,
             "counts": dict(sorted(self.counts.items())),
+            "pairs": len(self.pairs),
         }
         boards = {stream: board.snapshot() for stream, board in sorted(self.boards.items())}
-        labels = [
-            (
-                key,
-                (
-                    *(each.label or NO_TRUTH),
-                    each.newest,
-                    *(each.default or NO_TRUTH),
-                    each.default_at,
-                    each.first,
-                ),
-            )
-            for key, each in self.instances.items()
-        ]
-        predictions = list(self.predictions.items())
-        return EvaluationCopy(dict(self.next_offsets), state, boards, predictions, labels)
+        return EvaluationCopy(dict(self.next_offsets), state, boards, self.pairs.copy())
 
     def snapshot(self) -> StateSnapshot:
         """State and its one blob; equal for equal sets of records, whatever their order."""
@@ -415,59 +375,46 @@ class Evaluation:
                 {name: require_int(n) for name, n in state["counts"].items()}
             )
             evaluation._fill(blob.arrays)
-            boards = blob.manifest["boards"]
-            evaluation.boards = {name: Scoreboard.restore(board) for name, board in boards.items()}
+            for name, board in blob.manifest["boards"].items():
+                evaluation.boards[name] = Scoreboard.restore(board)
         except CORRUPTION_ERRORS as error:
             raise SnapshotError(f"the state of the partition is damaged: {error!r}") from error
         return evaluation
 
     def _fill(self, arrays: Mapping[str, Any]) -> None:
-        def column(name: str) -> list[str]:
-            return unpack_ids(arrays[name + "_text"], arrays[name + "_lengths"])
-
-        keys = zip(column("instance_stream"), column("instance_id"), strict=True)
-        for key, row in zip(keys, arrays["label"].tolist(), strict=True):
-            label, default = Truth(*row[:3]), Truth(*row[4:7])
-            self.instances[key] = Instance(
-                None if label.y < 0 else label,
-                row[3],
-                None if default.y < 0 else default,
-                *row[7:],
-            )
-        for row in zip(
-            arrays["prediction"].tolist(),
-            arrays["probability"].tolist(),
-            column("prediction_stream"),
-            column("prediction_id"),
-            column("prediction_model"),
-            strict=True,
-        ):
-            (offset, step, ts, labels_offset), (p, naive), stream, id, model = row
-            self.predictions[offset] = StoredPrediction(
-                (stream, id), step, ts, p, naive, model, labels_offset
-            )
-            self.instances[stream, id].offsets.append(offset)
-        self._oldest = sorted(self.predictions)
-        self._unscored = sum(
-            self._truth(self.instances[each.key], at) is None
-            for at, each in self.predictions.items()
-        )
-        alone = [
-            (each.label.offset, key)
-            for key, each in self.instances.items()
-            if not each.offsets and each.label is not None
-        ]
+        self.pairs.fill(arrays)
+        self._oldest = self.pairs.offsets()
+        self.newest_offset = self._oldest[-1] if self._oldest else self.floor
+        heard = [self.pairs.labels_offset(at) for at in self._oldest]
+        alone: list[tuple[int, int]] = []
+        arrivals: list[tuple[float, int, int, Truth]] = []
+        for key in self.pairs.instance_keys():
+            instance = self.pairs.instance(key)
+            assert instance is not None
+            for at, truth in self._truths(instance).items():
+                if truth is None:
+                    self._unscored += 1
+                    continue
+                # By the order of the journal: live, the two topics may come otherwise.
+                place = bisect_left(heard, truth.offset)
+                before = self._oldest[place] if place < len(heard) else inf
+                before = instance.default_at if truth.offset < 0 else before
+                arrivals.append((max(before, at + 1), truth.offset, at, truth))
+            if not instance.offsets and instance.label is not None:
+                alone.append((instance.label.offset, key))
         self._unmatched = {key: None for _, key in sorted(alone)}
-        self._fill_view()
+        self._fill_view(sorted(arrivals, reverse=True))
 
-    def _fill_view(self) -> None:
-        """Show again what is known of the past: predictions by offset, labels by arrival."""
-        scored = []
-        for offset, each in sorted(self.predictions.items()):
-            stream, truth = each.key[0], self._truth(self.instances[each.key], offset)
-            self.view.restore_prediction(stream, offset, each.step, each.ts, each.p)
-            if truth is not None:
-                late = truth.y, truth.ts, truth.ts - each.ts
-                scored.append((truth.offset, stream, offset, each.p, each.naive, *late))
-        for label in sorted(scored):
-            self.view.restore_label(*label[1:])
+    def _fill_view(self, arrivals: list[tuple[float, int, int, Truth]]) -> None:
+        """Show again what is known of the past: each label before the predictions that follow it.
+
+        `arrivals`, the last one first: the offset before which it came, and which label of what.
+        """
+        for offset in self._oldest:
+            while arrivals and arrivals[-1][0] <= offset:
+                _, _, at, truth = arrivals.pop()
+                self.view.restore_label(at, self.pairs.get(at), truth)
+            self.view.restore_prediction(offset, self.pairs.get(offset))
+        while arrivals:
+            _, _, at, truth = arrivals.pop()
+            self.view.restore_label(at, self.pairs.get(at), truth)

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from dtgol_core.ids import signed_hash
-from pipeline.errors import OvertakenError, RefusalError
+from pipeline.errors import FoldBugError, OvertakenError, RefusalError
 from pipeline.evaluation.metrics import EvaluatorMetrics
 from pipeline.evaluation.pairing import Bounds, Evaluation
-from pipeline.evaluation.view import PartitionView
+from pipeline.evaluation.poison import FAILURES_MAX, FailureLog, Place
+from pipeline.evaluation.view import Costs, PartitionView, equal_costs
 from pipeline.faust_ext.flow import Delivery
 from pipeline.kafka.record import Record
 from pipeline.kafka.writer import Outbox, PartitionWriter
@@ -44,6 +45,7 @@ class EvaluatorConfig:
     limits: Limits
     accept_gap: bool = False
     metrics_streams_max: int = 20
+    costs: Costs = equal_costs
 
 
 class PartitionEvaluator(Partition[Evaluation]):
@@ -59,12 +61,15 @@ class PartitionEvaluator(Partition[Evaluation]):
         outbox: Outbox,
         scores: PartitionWriter,
         checkpoints: Checkpointer,
+        failures: FailureLog | None = None,
     ) -> None:
         super().__init__(number, list(config.topics.values()), kafka, outbox, checkpoints)
         self._config = config
         self._plain = {full: plain for plain, full in config.topics.items()}
         self._scores = scores
-        self.metrics = EvaluatorMetrics(config.metrics_streams_max)
+        self._failures = failures or FailureLog()
+        self._failed: Place | None = None
+        self.metrics = EvaluatorMetrics(config.metrics_streams_max, config.costs)
         self._restored_scores: list[KeyedScore] = []
         self._read_all = False
         """Whether all that was on the topics at the start has been taken in, once."""
@@ -215,11 +220,40 @@ class PartitionEvaluator(Partition[Evaluation]):
         return flow.position_and_end is None or flow.has_backlog(flow.received)
 
     def _apply(self, state: Evaluation, record: Record) -> list[KeyedScore]:
-        """Take one record in, unless it is known by its offset; the scores it gives."""
+        """Take one record in, unless it is known by its offset; the scores it gives.
+
+        `FoldBugError` if that fails; after the third time the record is left out.
+        """
         name = self._plain[record.topic]
         if record.offset < state.next_offsets[name]:
             return []
         state.next_offsets[name] = record.offset + 1
+        place = Place(name, self.number, record.offset)
+        if self._failures.gives_up(place):
+            state.counts[f"{name}/failed"] += 1
+            log.error("%s: left out, it has failed %d times", place, FAILURES_MAX)
+            return []
+        try:
+            with self._failures.position(place):
+                return self._evaluate(state, name, record)
+        except Exception as error:
+            self._failed = place
+            # What this state has taken from the queues will not come again.
+            self._needed = {
+                each: max(at, self._needed.get(each, 0)) for each, at in state.next_offsets.items()
+            }
+            raise FoldBugError(record.offset, error, record.topic) from None
+
+    async def crashed(self, bug: FoldBugError) -> None:
+        """The state is restored, and the record tried again or left out."""
+        assert self._failed is not None
+        count = self._failures.note(self._failed)
+        log.error("partition %d: failure %d: %s", self.number, count, bug.report)
+
+    def _evaluate(self, state: Evaluation, name: str, record: Record) -> list[KeyedScore]:
+        if record.unreadable:  # the sequencer refuses it too
+            state.counts[f"{name}/refused"] += 1
+            return []
         if name == "predictions":
             prediction = read_prediction(record.value)
             if isinstance(prediction, Rejection):
@@ -259,7 +293,9 @@ class PartitionEvaluator(Partition[Evaluation]):
         totals = {name: board.total() for name, board in state.boards.items()}
         return about | {
             "next_offsets": dict(state.next_offsets),
-            "remembered": len(state.predictions),
+            "remembered": len(state.pairs),
+            "remembered_max": state.bounds.pairs_max,
+            "given_up_unlabelled": state.counts["predictions/unlabelled"],
             "counts": dict(state.counts),
             "streams": {
                 name: {
@@ -268,6 +304,14 @@ class PartitionEvaluator(Partition[Evaluation]):
                     "naive_accuracy": total.naive.accuracy,
                     "log_loss": total.forecast.log_loss,
                     "auc": total.forecast.auc,
+                    "precision": total.forecast.precision,
+                    "recall": total.forecast.recall,
+                    "false_positives": total.forecast.false_positives,
+                    "false_negatives": total.forecast.false_negatives,
+                    "cost": total.forecast.cost(*self._config.costs(name), total.count),
+                    "coverage": total.coverage.share,
+                    "coverage_by_class": total.coverage.by_class,
+                    "undecided": total.coverage.undecided,
                 }
                 for name, total in totals.items()
             },

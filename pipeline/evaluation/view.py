@@ -19,6 +19,9 @@ import orjson
 
 from dtgol_core.bins import exponential_bin, exponential_bin_top
 from dtgol_core.losses import log_loss
+from dtgol_core.scoring import Scoreboard
+from pipeline.evaluation.estimate import CalibrationMap, Estimates, estimates
+from pipeline.evaluation.pairs import StoredPrediction, Truth
 from topics.events import ProcessEvent
 from topics.predictions import Prediction
 from topics.scores import Score
@@ -47,24 +50,64 @@ PREDICTION_SUMS = (
     "naive_loss",
     "detailed",
     "observed_share",
+    "last_window",
+    "last_known",
     "ones",
 )
-"""Sums of a block of predictions. `estimated` adds up max(p, 1 − p), the accuracy that calibrated
-probabilities would have; `disagreed` counts scored predictions where exactly one of forecast and
-naive was right; `detailed` counts those whose weights and observed share are known; `ones` counts
-labels 1."""
+"""Sums of a block of predictions. `estimated` adds up the chance that the hard label is right, by
+the probabilities calibrated so far; `last_window` the accuracy of the last labelled window when the
+prediction was made, where there was one (`last_known`); `disagreed` counts scored predictions where
+exactly one of forecast and naive was right; `detailed` counts those whose weights and observed
+share are known; `ones` counts labels 1."""
 ONES = PREDICTION_SUMS.index("ones")
 ARRIVAL_SUMS = ("scored", "errors", "naive_errors")
+ARRIVAL_COUNTS = ("positives", "false_positives", "covered_0", "covered_1", "undecided")
+"""Further sums of a block of labels, which the page does not show over time; behind them the sums
+of p − y by tenth of p, of the forecast and of naive."""
+_SURPLUS = len(ARRIVAL_SUMS) + len(ARRIVAL_COUNTS)
 
 Sums = npt.NDArray[np.float64]
+Costs = Callable[[str], tuple[float, float]]
+"""Of a stream: what a false positive costs, and a false negative."""
+
+
+def equal_costs(stream: str) -> tuple[float, float]:
+    """Where nobody has set any."""
+    return 1.0, 1.0
+
+
+class Pair(NamedTuple):
+    """A prediction, as far as it is judged, and its label."""
+
+    offset: int
+    p: float
+    naive: float
+    y: int
+    threshold: float
+    set: tuple[int, ...]
+
+    @property
+    def wrong(self) -> tuple[bool, bool]:
+        """Whether the hard labels of forecast and naive are."""
+        return (self.p > self.threshold) != self.y, (self.naive > self.threshold) != self.y
 
 
 class Window(NamedTuple):
-    """The newest labels; both accuracies are 0 where there are none."""
+    """The newest labels; None where they do not define a number."""
 
     labels: int
-    accuracy: float
-    naive: float
+    accuracy: float | None
+    naive: float | None
+    calibration_error: float | None
+    naive_calibration_error: float | None
+    precision: float | None
+    recall: float | None
+    false_positives: int
+    false_negatives: int
+    coverage: float | None
+    coverage_0: float | None
+    coverage_1: float | None
+    undecided: float | None
 
 
 class Blocks:
@@ -128,7 +171,9 @@ class StreamView:
 
     def __init__(self) -> None:
         self.predictions = Blocks(len(PREDICTION_SUMS) + WEIGHTS_MAX)
-        self.arrivals = Blocks(len(ARRIVAL_SUMS))
+        self.arrivals = Blocks(_SURPLUS + 2 * CALIBRATION_BINS)
+        self._chances = CalibrationMap()
+        self._window: Window | None = None
         self.weights: list[tuple[str, str]] = []
         """What the last sums of a block of predictions add up: of an expert or of the guard."""
         self.delays: tuple[Counter[int], Counter[int]] = (Counter(), Counter())
@@ -145,13 +190,18 @@ class StreamView:
         self._newest_offset = -1
         self._labels = 0
 
-    def add_prediction(self, offset: int, step: int, ts_ms: int, p: float) -> Sums:
+    def add_prediction(
+        self, offset: int, step: int, ts_ms: int, p: float, threshold: float
+    ) -> Sums:
         """Take a prediction in; the sums of its block."""
         self.records = step
         self._newest_offset = offset
         sums = self.predictions.add(offset, ts_ms)
         sums[0] += 1.0
-        sums[1] += max(p, 1.0 - p)
+        sums[1] += self._chances.right(p, threshold)
+        last = self.last_window().accuracy
+        if last is not None:
+            sums[10:12] += (last, 1.0)
         return sums
 
     def add_details(self, sums: Sums, prediction: Prediction) -> None:
@@ -196,39 +246,46 @@ class StreamView:
             }
         )
 
-    def add_label(
-        self, offset: int, p: float, naive: float, y: int, label_ms: int, delay_ms: int
-    ) -> None:
+    def add_label(self, pair: Pair, label_ms: int, delay_ms: int) -> None:
         """The first label of a prediction."""
-        self._count(offset, p, naive, y, 1)
-        if offset in self.recent:
-            self.recent_labels[offset] = y
+        self._count(pair, 1)
+        self._chances.learn(pair.p, pair.y, pair.threshold)
+        if pair.offset in self.recent:
+            self.recent_labels[pair.offset] = pair.y
         arrived = self.arrivals.add(self._labels, label_ms)
         self._labels += 1
-        arrived += (1.0, float((p > 0.5) != y), float((naive > 0.5) != y))
+        self._window = None
+        y, (wrong, naive_wrong) = pair.y, pair.wrong
+        covered = y in pair.set
+        arrived[:_SURPLUS] += (
+            *(1.0, wrong, naive_wrong, y, wrong and not y),
+            *(covered and not y, covered and y, len(pair.set) == 2),
+        )
+        for which, p in enumerate((pair.p, pair.naive)):
+            arrived[_SURPLUS + which * CALIBRATION_BINS + _tenth(p)] += p - y
         delay = min(max(delay_ms, 0), DELAY_MS_MAX)
         self.delays[y][exponential_bin(delay, DELAY_BITS)] += 1
 
-    def correct_label(self, offset: int, p: float, naive: float, y: int) -> None:
-        """The label of a scored prediction is now `y` and was the other one.
+    def correct_label(self, pair: Pair) -> None:
+        """The label of a scored prediction is now another one.
 
         Of a prediction that is forgotten here the first label may be too: nothing is taken back.
         """
-        if offset in self.recent:
-            self.recent_labels[offset] = y
-        if self.predictions.find(offset) is None:
+        if pair.offset in self.recent:
+            self.recent_labels[pair.offset] = pair.y
+        if self.predictions.find(pair.offset) is None:
             return
-        self._count(offset, p, naive, 1 - y, -1)
-        self._count(offset, p, naive, y, 1)
+        self._count(pair._replace(y=1 - pair.y), -1)
+        self._count(pair, 1)
 
-    def _count(self, offset: int, p: float, naive: float, y: int, sign: int) -> None:
-        tenth = min(int(p * CALIBRATION_BINS), CALIBRATION_BINS - 1)
-        self.calibration[tenth] += (sign, sign * p, sign * y)
-        sums = self.predictions.find(offset)
+    def _count(self, pair: Pair, sign: int) -> None:
+        p, y = pair.p, pair.y
+        self.calibration[_tenth(p)] += (sign, sign * p, sign * y)
+        sums = self.predictions.find(pair.offset)
         if sums is not None:
-            wrong, naive_wrong = (p > 0.5) != y, (naive > 0.5) != y
+            wrong, naive_wrong = pair.wrong
             counts = 1, wrong, naive_wrong, wrong != naive_wrong
-            losses = log_loss(p, y), log_loss(naive, y)
+            losses = log_loss(p, y), log_loss(pair.naive, y)
             sums[2:8] += sign * np.array((*counts, *losses), dtype=np.float64)
             sums[ONES] += sign * y
 
@@ -246,11 +303,16 @@ class StreamView:
             "scored": scored,
             "waiting": predicted - scored,
             "window": window.labels,
-            "accuracy": window.accuracy if window.labels else None,
-            "naive": window.naive if window.labels else None,
+            "accuracy": window.accuracy,
+            "naive": window.naive,
             "median_delay_ms": self._median_delay_ms(),
             "spark": _spark(sums[:, 2], sums[:, 3]),
         }
+
+    def estimates(self) -> Estimates:
+        """Accuracy before the labels come, by both estimates."""
+        sums = self.predictions.kept()
+        return estimates(sums[:, [0, 2, 3, 1, 10, 11]], WINDOW_ROWS)
 
     def detail(self) -> dict[str, Any]:
         """All of it, for one stream over time."""
@@ -271,6 +333,8 @@ class StreamView:
             "calibration": np.round(self.calibration, 4).tolist(),
             "expire_ms": self.expire_ms,
             "labels": dict(self.outcomes),
+            "estimates": self.estimates().as_json(),
+            "window": self.last_window()._asdict(),
         }
 
     def recent_predictions(self, ids: bool) -> list[dict[str, Any]]:
@@ -307,13 +371,12 @@ class StreamView:
 
     def last_window(self) -> Window:
         """The newest arrivals: the fewest blocks with `WINDOW_ROWS`, or all."""
-        sums = self.arrivals.kept()
-        enough = np.flatnonzero(np.cumsum(sums[::-1, 0]) >= WINDOW_ROWS)
-        newest = sums[-(enough[0] + 1) :] if enough.size else sums
-        labels, errors, naive_errors = newest.sum(axis=0).tolist()
-        if not labels:
-            return Window(0, 0.0, 0.0)
-        return Window(int(labels), 1.0 - errors / labels, 1.0 - naive_errors / labels)
+        if self._window is None:
+            sums = self.arrivals.kept()
+            enough = np.flatnonzero(np.cumsum(sums[::-1, 0]) >= WINDOW_ROWS)
+            newest = sums[-(enough[0] + 1) :] if enough.size else sums
+            self._window = _window(newest.sum(axis=0))
+        return self._window
 
     def _median_delay_ms(self) -> int | None:
         both = self.delays[0] + self.delays[1]
@@ -338,8 +401,9 @@ class PartitionView:
     0
     """
 
-    def __init__(self, streams_max: int) -> None:
+    def __init__(self, streams_max: int, boards: Mapping[str, Scoreboard] | None = None) -> None:
         self._streams_max = streams_max
+        self.boards: Mapping[str, Scoreboard] = {} if boards is None else boards
         self.streams: dict[str, StreamView] = {}
         self.dropped = 0
 
@@ -347,18 +411,20 @@ class PartitionView:
         """A prediction that the pairing keeps."""
         stream = self._stream(prediction.stream)
         at = prediction.at.offset, prediction.step, prediction.ts
-        stream.add_details(stream.add_prediction(*at, prediction.p), prediction)
+        sums = stream.add_prediction(*at, prediction.p, prediction.threshold)
+        stream.add_details(sums, prediction)
 
     def scored(self, score: Score, label_ms: int) -> None:
         """A score: the first of its prediction, or after a correction another one."""
         stream = self.streams.get(score.stream)
         if stream is None:
             return
-        about = score.at.offset, score.p, score.naive, score.y
+        answer = score.at.offset, score.p, score.naive
+        pair = Pair(*answer, score.y, score.threshold, score.set)
         if score.rescored:
-            stream.correct_label(*about)
+            stream.correct_label(pair)
         else:
-            stream.add_label(*about, label_ms, score.delay_ms)
+            stream.add_label(pair, label_ms, score.delay_ms)
 
     def label_came(self, stream: str, outcome: str) -> None:
         """What became of a label of a stream that is shown."""
@@ -371,17 +437,18 @@ class PartitionView:
             self.streams[stream].recent.pop(offset, None)
             self.streams[stream].recent_labels.pop(offset, None)
 
-    def restore_prediction(self, stream: str, offset: int, step: int, ts_ms: int, p: float) -> None:
+    def restore_prediction(self, offset: int, each: StoredPrediction) -> None:
         """A prediction of a restored state; to be called by rising offset."""
-        self._stream(stream).add_prediction(offset, step, ts_ms, p)
+        stream = self._stream(each.stream)
+        stream.add_prediction(offset, each.step, each.ts, each.p, each.threshold)
 
-    def restore_label(
-        self, stream: str, offset: int, p: float, naive: float, y: int, label_ms: int, delay_ms: int
-    ) -> None:
+    def restore_label(self, offset: int, each: StoredPrediction, truth: Truth) -> None:
         """The label of a restored prediction; to be called in the order the labels came."""
-        if stream in self.streams:
-            self.streams[stream].add_label(offset, p, naive, y, label_ms, delay_ms)
-            self.label_came(stream, "first")
+        stream = self.streams.get(each.stream)
+        if stream is not None:
+            pair = Pair(offset, each.p, each.naive, truth.y, each.threshold, each.set)
+            stream.add_label(pair, truth.ts, truth.ts - each.ts)
+            stream.outcomes["first"] += 1
 
     def _stream(self, name: str) -> StreamView:
         stream = self.streams.pop(name, None) or StreamView()
@@ -396,13 +463,15 @@ def streams_page(
     views: Mapping[int, PartitionView],
     stream: str | None,
     partition: int | None,
+    costs: Costs = equal_costs,
     events: Callable[[int], Sequence[ProcessEvent]] = lambda _: (),
     ids: bool = False,
 ) -> dict[str, Any]:
     """The evaluator's part of the page: all streams, and one of them over time.
 
-    Without a stream the one with the most scored predictions is shown. `events` gives those of a
-    partition; `ids`: whether predictions are shown with the ids of their instances.
+    Without a stream the one with the most scored predictions is shown. `costs` of a stream are
+    those of a false positive and a false negative; `events` gives those of a partition; `ids`:
+    whether predictions are shown with the ids of their instances.
     """
     found = {
         (name, number): each
@@ -427,11 +496,68 @@ def streams_page(
         else {
             "stream": wanted[0],
             "partition": wanted[1],
+            "decision": _decision(views[wanted[1]].boards.get(wanted[0]), *costs(wanted[0])),
             **shown.detail(),
             "recent": shown.recent_predictions(ids),
             "marks": shown.marks(events(wanted[1])),
         },
     }
+
+
+def _decision(board: Scoreboard | None, cost_fp: float, cost_fn: float) -> dict[str, Any] | None:
+    """What hard labels and sets were worth since the stream began; None without a board."""
+    if board is None:
+        return None
+    total = board.total()
+    quality, coverage = total.forecast, total.coverage
+    return {
+        "scored": total.count,
+        "false_positives": quality.false_positives,
+        "false_negatives": quality.false_negatives,
+        "precision": quality.precision,
+        "recall": quality.recall,
+        "cost_fp": cost_fp,
+        "cost_fn": cost_fn,
+        "cost": quality.cost(cost_fp, cost_fn, total.count),
+        "naive_cost": total.naive.cost(cost_fp, cost_fn, total.count),
+        "coverage": coverage.share,
+        "coverage_0": coverage.by_class[0],
+        "coverage_1": coverage.by_class[1],
+        "undecided": coverage.undecided,
+    }
+
+
+def _tenth(p: float) -> int:
+    return min(int(p * CALIBRATION_BINS), CALIBRATION_BINS - 1)
+
+
+def _window(sums: Sums) -> Window:
+    """The quality of labels from their sums."""
+
+    def ratio(part: float, whole: float) -> float | None:
+        return part / whole if whole else None
+
+    labels, errors, naive_errors, positives, wrong_1, covered_0, covered_1, undecided = sums[
+        :_SURPLUS
+    ].tolist()
+    off = np.abs(sums[_SURPLUS:]).reshape(2, CALIBRATION_BINS).sum(axis=1).tolist()
+    missed = errors - wrong_1
+    found = positives - missed
+    return Window(
+        labels=int(labels),
+        accuracy=ratio(labels - errors, labels),
+        naive=ratio(labels - naive_errors, labels),
+        calibration_error=ratio(off[0], labels),
+        naive_calibration_error=ratio(off[1], labels),
+        precision=ratio(found, found + wrong_1),
+        recall=ratio(found, positives),
+        false_positives=int(wrong_1),
+        false_negatives=int(missed),
+        coverage=ratio(covered_0 + covered_1, labels),
+        coverage_0=ratio(covered_0, labels - positives),
+        coverage_1=ratio(covered_1, positives),
+        undecided=ratio(undecided, labels),
+    )
 
 
 def _columns(blocks: Blocks, names: Sequence[str]) -> dict[str, Any]:

@@ -16,17 +16,23 @@ from typing import Any
 
 import faust
 from aiokafka.abc import AbstractTokenProvider
+from faust.transport.drivers.aiokafka import credentials_to_aiokafka_auth
 from faust.types import TP
 
 from pipeline.errors import FAILED, exit_if_known, exit_now, exit_on_error
 from pipeline.faust_ext.consumer import NO_RIGHTS, FetchedBatch, SafeTransport
 from pipeline.faust_ext.flow import PartitionFlow
+from pipeline.faust_ext.source_reader import SourceReader
 from pipeline.kafka.auth import Security
 from pipeline.kafka.clients import SEE_RIGHTS
 from pipeline.settings import Settings
+from topics.journal import SOURCE_HEADERS_MAX
 
 log = logging.getLogger(__name__)
 
+GC_THRESHOLDS = 10_000, 10, 10
+"""Objects before a collection of the youngest, and how many of these before one of the older: with
+Python's 700 a burst of records is many of them. Hardly anything here is in a cycle."""
 POLL_RECORDS = 500
 BUFFER_BATCHES = 16
 """Fetched and not taken by an agent, which takes them as soon as it runs."""
@@ -59,7 +65,9 @@ class FaustApp:
             web_enabled=False,
             datadir=os.path.join(tempfile.gettempdir(), "dtgol-faust"),  # nothing is kept there
         )
-        self.headers_max = settings.limits.headers_max
+        # A copy in the journal has ours behind the producer's.
+        self.headers_max = settings.limits.headers_max + SOURCE_HEADERS_MAX
+        self._bootstrap = security.bootstrap
         app.owner = self
         app.transport = SafeTransport(app.conf.broker_consumer, app)
         self.app = app
@@ -110,6 +118,16 @@ class FaustApp:
         """The flow of one topic partition."""
         return PartitionFlow(self.app, topic, partition)
 
+    def source_reader(self) -> SourceReader:
+        """A reader outside the group that sees records as they are delivered."""
+        conf = self.app.conf
+        client = {
+            "bootstrap_servers": self._bootstrap.split(","),
+            "request_timeout_ms": int(conf.broker_request_timeout * 1000),
+            **credentials_to_aiokafka_auth(conf.broker_credentials, conf.ssl_context),
+        }
+        return SourceReader(client, self.headers_max)
+
     async def commit(self, offsets: Mapping[tuple[str, int], int]) -> bool:
         """Commit exactly these offsets; False if the broker refused, which only costs a replay."""
         if not offsets:
@@ -143,9 +161,11 @@ class FaustApp:
         )
         worker.spinner = None  # it writes escape codes, to a log file too
         # Modules and compiled kernels live as long as the process: a full collection that looks
-        # through all of them holds the event loop for some 70 ms.
+        # through all of them holds the event loop for some 70 ms. So do the learners once they are
+        # restored (`pipeline.runtime.partition`).
         gc.collect()
         gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
         try:
             worker.execute_from_commandline()
         finally:

@@ -17,19 +17,25 @@
   the process hangs. Here it ends at once and says why.
 - What a rebalance drops is fetched again by seeking to the committed offset; where nothing is
   committed yet Faust does not seek, and it is gone. Here such a partition begins again.
-- A header whose name is not UTF-8 makes aiokafka crash, now and after every restart. Here it is a
-  refusal that names the record.
+- A header whose name is not UTF-8 makes aiokafka crash, now and after every restart. Here its
+  record comes without headers, and says so (`tolerant`).
 - A header costs a hundred times its bytes in memory, and a fetch may hold hundreds of records with
   hundreds of thousands of them. Here no more are kept of a record than show that it has too many.
 - A fetch waits at the broker for at most a twentieth of a second.
 - aiokafka starts no fetch at a broker while a partition there has records that nobody has taken,
-  for up to a tenth of a second. Here the other partitions are fetched.
+  for up to a tenth of a second. Here the other partitions are fetched after a moment: not at once,
+  because a fetch without a partition keeps that partition's next records waiting until it ends.
 - Waiting for every message with four tasks is a large cost; where nothing can make the hand-over
-  wait, it is simply done.
+  wait, it is simply done. So it is with a sleep for no time, and with asking the consumer's thread
+  for what was fetched.
+- At an even pace every turn of the fetcher brings one record, and a turn costs as much as a record.
+  Here a turn that brought few is followed by a moment in which more can come.
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -39,13 +45,21 @@ from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFai
 from aiokafka.structs import TopicPartition
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
+from mode.utils.futures import maybe_set_exception, maybe_set_result
 
-from pipeline.errors import RefusalError
+from pipeline.faust_ext.tolerant import tolerate_header_names
 
 FETCH_WAIT_MS = 50
 """How long a fetch may wait at the broker. aiokafka has one fetch per broker under way, and a
 partition whose records are being handed out is not in it: its next records wait for that fetch to
 end. With Faust's 1500 ms that is the latency; measured in docs/decisions/0004."""
+GATHER_S = 0.003
+"""The least time between two turns of the fetcher while they bring few records. It adds to the
+latency of a record that comes right after another, and to no other's."""
+FEW = 64
+"""Records of one turn below which the next one waits: above, the work itself is long enough."""
+UNTAKEN_S = 0.005
+"""How long what was fetched may wait to be taken before the other partitions are fetched alone."""
 NOTHING = -1
 NO_RIGHTS = (TopicAuthorizationFailedError, GroupAuthorizationFailedError)
 """What aiokafka raises when a right was taken from us."""
@@ -69,7 +83,7 @@ class SafeConsumerThread(driver.AIOKafkaConsumerThread):
         consumer: Any = self.consumer
         fetcher = driver_consumer._fetcher
         assert hasattr(fetcher, "_prefetch_backoff"), "aiokafka has moved its backoff"
-        fetcher._prefetch_backoff = 0.0
+        fetcher._prefetch_backoff = UNTAKEN_S
         watch_resets(fetcher, consumer.out_of_range.__setitem__)
         bound_headers(fetcher, consumer.headers_max)
 
@@ -79,7 +93,35 @@ class SafeConsumerThread(driver.AIOKafkaConsumerThread):
         assert hasattr(consumer, "_fetch_max_wait_ms"), "aiokafka has moved its fetch wait"
         consumer._isolation_level = "read_committed"
         consumer._fetch_max_wait_ms = FETCH_WAIT_MS
+        tolerate_header_names()
         return consumer
+
+    async def getmany(self, active_partitions: Any, timeout: float) -> Any:
+        """What was fetched, asked for in the consumer's thread.
+
+        Not through the queue of calls to that thread, which makes three tasks for each: this one
+        is asked for at every turn of the fetcher, and needs no order among the others.
+        """
+        consumer: Any = self._ensure_consumer()
+        answer = self.parent_loop.create_future()
+        most = consumer._max_poll_records
+        fetch = partial(self._fetch_records, consumer, active_partitions, timeout, most)
+        self.thread_loop.call_soon_threadsafe(self._start_fetch, fetch, answer)
+        return await answer
+
+    def _start_fetch(self, fetch: Any, answer: asyncio.Future[Any]) -> None:
+        """In the consumer's thread; the reference keeps the task from being collected."""
+        if not answer.cancelled():
+            self._fetch_under_way = self.thread_loop.create_task(self._fetch(fetch, answer))
+
+    async def _fetch(self, fetch: Any, answer: asyncio.Future[Any]) -> None:
+        back = self.parent_loop.call_soon_threadsafe
+        try:
+            records = await fetch()
+        except BaseException as error:
+            back(maybe_set_exception, answer, error)
+        else:
+            back(maybe_set_result, answer, records)
 
     async def _commit(self, offsets: Any) -> bool:
         """Commit; Faust crashes on a commit all of whose partitions were just revoked."""
@@ -158,20 +200,6 @@ def _with_few_headers(records: Any, place: Any, record: Any) -> Any:
     return replace(made, headers=made.headers[: records.headers_max + 1])
 
 
-def unreadable(fetcher: Any) -> str:
-    """The sentence about a record that aiokafka cannot read: where its iterator has ended."""
-    for place, result in fetcher._records.items():
-        records = getattr(result, "_partition_records", None)
-        if records is not None and getattr(records._records_iterator, "gi_frame", result) is None:
-            return (
-                f"{place.topic} partition {place.partition}: a header of the record at offset "
-                f"{records.next_fetch_offset} has a name that is not UTF-8, which no client of "
-                f"ours can read: correct its producer; to go on without it, delete the records up "
-                f"to it (kafka-delete-records) and start once with --accept-gap"
-            )
-    return "a record has a header whose name is not UTF-8: no client of ours can read it"
-
-
 class SafeConsumer(driver.Consumer):
     """Committed records only, none dropped on the way, and lost ones distinguished from gaps.
 
@@ -183,6 +211,7 @@ class SafeConsumer(driver.Consumer):
         self.headers_max = self._owner.headers_max
         self.out_of_range: dict[TP, int] = {}
         self._last_fetched: dict[TP, int] = {}
+        self._next_turn = 0.0
 
     @property
     def _owner(self) -> Any:
@@ -198,11 +227,10 @@ class SafeConsumer(driver.Consumer):
         except NO_RIGHTS as error:
             self._owner.rights_lost(error)
             raise
-        except UnicodeDecodeError:
-            thread: Any = self._thread
-            raise RefusalError(unreadable(thread._consumer._fetcher)) from None
         while self.out_of_range:
             await self._owner.on_out_of_range(*self.out_of_range.popitem())
+        few = sum(map(len, (records or {}).values())) < FEW
+        self._next_turn = time.monotonic() + GATHER_S if few else 0.0
         return {tp: [self._batch(tp, fetched)] for tp, fetched in (records or {}).items()}
 
     def _batch(self, tp: Any, records: list[Any]) -> FetchedBatch:
@@ -218,8 +246,18 @@ class SafeConsumer(driver.Consumer):
         return message
 
     async def _wait_next_records(self, timeout: float) -> Any:
+        pause_s = self._next_turn - time.monotonic()
+        if pause_s > 0:
+            await asyncio.sleep(pause_s)
         records, _ = await super()._wait_next_records(timeout)
         return records, None  # no filter: what was fetched is handed out
+
+    async def sleep(self, n: Any) -> None:
+        """Sleep, or until the consumer is stopped; for no time it only lets others run."""
+        if n:
+            await super().sleep(n)
+        else:
+            await asyncio.sleep(0)
 
     async def perform_seek(self) -> None:
         """After a seek the next record follows nothing."""

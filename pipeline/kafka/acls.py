@@ -89,10 +89,13 @@ USES: Mapping[str, str] = {
     "consumer": "`PredictionConsumer`; the group only if it is given one, by that name",
     "topics": "`dtgol topics apply`; `check` needs Describe and DescribeConfigs instead",
     "operator": (
-        "`dtgol watch`, `doctor`, `snapshot`, `journal replay`, `dead-letters list`; topics "
-        "`doctor-*` for `doctor --probe` alone"
+        "`dtgol watch`, `doctor`, `snapshot`, `journal replay`, `journal archive`, "
+        "`dead-letters list`, `erase --dry-run`; topics `doctor-*` for `doctor --probe` alone"
     ),
-    "steward": "`dtgol journal skip`, `retry`, `dtgol dead-letters redrive`",
+    "steward": (
+        "`dtgol journal skip`, `retry`, `retype`, `dtgol dead-letters redrive`; with the rights of "
+        "an operator too `dtgol erase`"
+    ),
 }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from time import monotonic
 from typing import Any, TypeAlias
 
@@ -112,23 +112,23 @@ class MonitoredProducer(Producer):
 
     def poll(self, timeout: float = -1) -> int:
         """Serve callbacks."""
-        with self._raise_fatal():
-            return super().poll(timeout)
+        return self._raise_fatal(super().poll, timeout)
 
     def flush(self, timeout: float = -1) -> int:
         """Wait for all deliveries."""
-        with self._raise_fatal():
-            return super().flush(timeout)
+        return self._raise_fatal(super().flush, timeout)
 
-    @contextlib.contextmanager
-    def _raise_fatal(self) -> Iterator[None]:
+    def _raise_fatal(self, call: Callable[[float], int], timeout: float) -> int:
+        """Make the call. A function, not a context manager: polls are many."""
+        done = 0
         try:
-            yield
+            done = call(timeout)
         except (KafkaException, SystemError):
             if self.listener.fatal is None:
                 raise
         if self.listener.fatal is not None:
             raise KafkaException(self.listener.fatal) from None
+        return done
 
 
 @contextlib.contextmanager

@@ -151,7 +151,8 @@ def _topic_ids(admin: AdminClient, names: list[str]) -> dict[str, str]:
     """
     found, missing = {}, []
     until = monotonic() + VISIBLE_S
-    asked = admin.describe_topics(TopicCollection(names), request_timeout=ANSWER_S)
+    # A copy: the client sets its futures by their places in the mapping that it has returned.
+    asked = dict(admin.describe_topics(TopicCollection(names), request_timeout=ANSWER_S))
     while asked:
         name, future = asked.popitem()
         try:

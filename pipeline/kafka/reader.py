@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -62,6 +62,15 @@ _AUTH = (
     KafkaError.SASL_AUTHENTICATION_FAILED,
     KafkaError._SSL,
 )
+
+
+Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
+"""Shows how far a long read is: gets how many records it is about, then how many so far."""
+
+
+def no_progress(_: int) -> AbstractContextManager[Callable[[int], None]]:
+    """For who does not want to see it."""
+    return nullcontext(lambda _: None)
 
 
 class Watermarks(NamedTuple):
@@ -200,6 +209,10 @@ class Tail(Reader):
         self._behind = {
             place for place, (_, high) in self.watermarks_at_start.items() if starts[place] < high
         }
+        self.behind_at_start = sum(
+            max(0, high - starts[place]) for place, (_, high) in self.watermarks_at_start.items()
+        )
+        """Offsets between where reading begins and where the topics ended then."""
         self.start(starts)
 
     @property

@@ -37,7 +37,12 @@ REPORT_S = 5.0
 """librdkafka gives up each record after the delivery limit; its reports come a moment later."""
 WAIT_S = 0.5
 """How long one wait for space in a full send buffer takes; deliveries are served meanwhile."""
+LINGER_MS = 1
+"""Of an outbox, on the way of an answer twice: to the journal, and to the predictions. What a
+partition has to send in one turn is handed over at once, and so goes together all the same."""
 PUMP_S = 0.005
+IDLE_PUMP_S = 0.02
+"""Between two looks for reports while nobody waits for one; who sends looks too."""
 WAITING_MAX = 20_000
 WAITING_BYTES_MAX = 64 << 20
 """What may wait in librdkafka's queue before senders do; it holds four times as much and more."""
@@ -293,6 +298,7 @@ class Outbox:
             client,
             delivery_s=0,
             **{
+                "linger.ms": LINGER_MS,
                 "message.max.bytes": 1_048_576,
                 "queue.buffering.max.messages": 100_000,
                 "queue.buffering.max.kbytes": 262_144,
@@ -385,4 +391,5 @@ class Outbox:
     async def pump(self) -> None:
         """Serve reports for ever; run it as a task beside the agents."""
         while True:
-            await self.tick()
+            self.poll()
+            await asyncio.sleep(IDLE_PUMP_S)

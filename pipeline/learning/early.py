@@ -12,6 +12,7 @@ import json
 from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import Mapping, Sequence
+from sys import intern
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,6 +50,8 @@ class EarlyLabel(NamedTuple):
     """When it was appended to the journal."""
     ts: int = 0
     """Its event time."""
+    topic_id: str = ""
+    """Of the topic it came from; one that is created anew has another."""
 
     @property
     def size(self) -> int:
@@ -140,6 +143,7 @@ def pack_labels(names: Sequence[str], labels: Sequence[EarlyLabel]) -> dict[str,
         "key": [label.key for label in labels],
         "value": [label.value for label in labels],
         "headers": [_pack_headers(label.headers) for label in labels],
+        "topic_id": [label.topic_id.encode() for label in labels],
     }
     for column, each in texts.items():
         arrays[f"{_HELD}{column}"] = np.frombuffer(b"".join(each), dtype=np.uint8)
@@ -148,7 +152,7 @@ def pack_labels(names: Sequence[str], labels: Sequence[EarlyLabel]) -> dict[str,
 
 
 def unpack_labels(packed: Mapping[str, Any]) -> list[tuple[str, EarlyLabel]]:
-    """The names and labels in these arrays; before version 3 of the fold they had no `ts`."""
+    """The names and labels in these arrays."""
     arrays = {
         name.removeprefix(_HELD): array for name, array in packed.items() if name.startswith(_HELD)
     }
@@ -158,7 +162,8 @@ def unpack_labels(packed: Mapping[str, Any]) -> list[tuple[str, EarlyLabel]]:
         _split(arrays["value"], arrays["value_lengths"]),
         map(_unpack_headers, _split(arrays["headers"], arrays["headers_lengths"])),
         arrays["time_ms"].tolist(),
-        arrays.get("ts", arrays["time_ms"]).tolist(),
+        arrays["ts"].tolist(),
+        (intern(each.decode()) for each in _split(arrays["topic_id"], arrays["topic_id_lengths"])),
         strict=True,
     )
     names = unpack_ids(arrays["id_text"], arrays["id_lengths"])

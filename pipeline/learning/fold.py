@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from dtgol_core.config import ConfigError
+from dtgol_core.delay import SHARED_BOUND
 from dtgol_core.ids import signed_hash
 from dtgol_core.state import (
     CORRUPTION_ERRORS,
@@ -49,6 +51,7 @@ from pipeline.learning.source_marks import SourceMarks
 from pipeline.learning.stream import StreamState
 from pipeline.learning.streams import Streams
 from pipeline.snapshots.repository import StateSnapshot
+from topics.catalog import HEADROOM_BYTES
 from topics.codec import read_erasure, read_features, read_label
 from topics.features import Features
 from topics.headers import producer_headers
@@ -73,8 +76,10 @@ from topics.reasons import Reason, Rejection
 STATE_VERSION = 3
 SKEW_MAX_MS = 1_000
 """A label may be stamped so long before its features: clocks differ by that much anyway."""
-OUTPUT_BYTES_MAX = 1_000_000
-"""A larger prediction would not be delivered: the producer and the topics take a mebibyte."""
+REASONS = frozenset(each.value for each in Reason)
+PREDICTION_BYTES = HEADROOM_BYTES // 2
+"""A prediction may be so much larger than the largest record, whose headers it carries: the topics
+take twice as much."""
 
 
 class Fold:
@@ -159,7 +164,8 @@ class Fold:
         self.counts[f"records/{source.kind}"] += 1
         if source.kind is RecordKind.STUB:
             # Its dead letter is the sequencer's; it is counted here, where it counts once.
-            self.counts[f"refusals/{Reason.TOO_LARGE}"] += 1
+            reason = source.reason if source.reason in REASONS else Reason.TOO_LARGE
+            self.counts[f"refusals/{reason}"] += 1
             return []
         context = SourceContext(record, source)
         if record.offset in self.skips:
@@ -212,6 +218,9 @@ class Fold:
             outputs = [self._reject("features", context, Reason(forecast.reason), forecast.detail)]
             return outputs + held + self._evict()
         self.streams.measure(stream)
+        learnt, forgotten = self.streams.shed_history(self.config.state_bytes_max, self.next_offset)
+        self.counts["labels/learnt"] += learnt
+        self.counts["instances/expired"] += forgotten
         if forecast.repeat:
             self.counts["features/repeat"] += 1
         else:
@@ -224,8 +233,9 @@ class Fold:
         self.counts["instances/expired"] += len(forecast.expired)
         answer = (context.record, features, forecast, stream, self.labels_offset)
         outputs = [make_prediction(self.ref, *answer)]
-        if outputs[0].size > OUTPUT_BYTES_MAX:
-            detail = f"prediction: over {OUTPUT_BYTES_MAX} bytes with the record's own headers"
+        bytes_max = self.config.limits.record_bytes_max + PREDICTION_BYTES
+        if outputs[0].size > bytes_max:
+            detail = f"prediction: over {bytes_max} bytes with the record's own headers"
             outputs = [self._reject("predictions", context, Reason.TOO_LARGE, detail)]
         outputs += self._orphans(stream.release_early(forecast.orphans))
         return outputs + held + self._evict()
@@ -243,7 +253,7 @@ class Fold:
         assert record.value is not None
         original = tuple(producer_headers(record.headers))
         at = context.source.offset, record.key, record.value, original
-        early = EarlyLabel(*at, record.timestamp_ms, label.ts)
+        early = EarlyLabel(*at, record.timestamp_ms, label.ts, sys.intern(context.source.topic_id))
         if label.stream not in self.streams:
             self._change_unopened().add(label.stream, early)
             return self._shed_early() + self._evict()
@@ -291,9 +301,11 @@ class Fold:
     def _dismiss(self, context: SourceContext, receipt: LabelReceipt) -> list[Output]:
         """The dead letter of a label that cannot be learnt, if it is one."""
         if receipt.outcome is LabelOutcome.LATE:
-            self.counts[f"labels/late/delay.{receipt.setting}"] += 1
+            shared = receipt.setting == SHARED_BOUND
+            setting = f"limits.{SHARED_BOUND}" if shared else f"delay.{receipt.setting}"
+            self.counts[f"labels/late/{setting}"] += 1
             reason = Reason.LABEL_LATE
-            detail = f"delay.{receipt.setting}: its instance expired by it before the label came"
+            detail = f"{setting}: its instance expired by it before the label came"
         elif receipt.outcome is LabelOutcome.CORRECTION_TOO_LATE:
             reason = Reason.CORRECTION_TOO_LATE
             detail = "another label was learnt, and the instance is not rehearsed any more"

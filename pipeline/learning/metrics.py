@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pipeline.kafka.record import Record
 from pipeline.learning.fold import Fold
 from pipeline.learning.outputs import Output
+from pipeline.learning.streams import IDS_SHARE, WAITING_SHARE
 from pipeline.runtime.metric_table import LATENCY_S
 from pipeline.runtime.metrics import Histogram, Sample, StreamLabels
 from topics.headers import header_name
@@ -34,7 +35,9 @@ class LearnerMetrics:
     def answered(self, record: Record, outputs: Sequence[Output]) -> None:
         """A journal record was applied: measure the age of the features that it has answered."""
         if outputs and outputs[0].topic == "predictions":
-            stamp = dict(record.headers).get(_TIMESTAMP)
+            # Of headers with one name the last counts; ours are the last.
+            stamps = (raw for name, raw in reversed(record.headers) if name == _TIMESTAMP)
+            stamp = next(stamps, None)
             if stamp is not None:
                 self._latency.observe(max(0.0, self._now() - int(stamp) / 1000))
 
@@ -66,6 +69,10 @@ class LearnerMetrics:
             "limits.streams_max": len(learners) / config.streams_max,
             "limits.early_bytes_max": streams.early_bytes / max(1, config.early_bytes_max),
             "delay.pending_bytes_max": max(pending, default=0.0),
+            "waiting instances": sum(each.delay.pending_bytes for each in learners)
+            / max(1, config.state_bytes_max // WAITING_SHARE),
+            "remembered ids": sum(each.delay.settled.state_bytes for each in learners)
+            / max(1, config.state_bytes_max // IDS_SHARE),
         }
         for bound, share in used.items():
             yield Sample("dtgol_bound_used_ratio", share, (("bound", bound),))

@@ -12,14 +12,15 @@ from dtgol_core.types import Forecast
 from pipeline.kafka.record import Record
 from pipeline.learning.early import EarlyLabel
 from pipeline.learning.stream import StreamState
-from topics.codec import write_event, write_prediction
-from topics.deadletters import DETAIL_CHARS_MAX, DeadLetter
+from topics.codec import write_event
+from topics.dead_letters import DETAIL_CHARS_MAX, DeadLetter
 from topics.features import Features
 from topics.headers import Header, producer_headers, record_bytes, write_headers
 from topics.journal import NO_OFFSET, RecordKind, Source
-from topics.predictions import Contribution, ExpertAnswer, Identity, Prediction
+from topics.predictions import Identity
 from topics.reasons import Reason
 from topics.scores import EVENT, Event
+from topics.wire import write_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,7 @@ def orphan_dead_letter(ref: PartitionRef, held: EarlyLabel) -> Output:
         held.offset,
         Reason.LABEL_ORPHAN,
         "its features did not come while it was held",
+        topic_id=held.topic_id,
     )
     headers = [*held.headers, *write_headers(letter)]
     return Output("dead-letters", held.key, held.value, headers)
@@ -106,35 +108,39 @@ def make_prediction(
     stream: StreamState,
     labels_offset: int,
 ) -> Output:
-    """The prediction, under the key of the features and with the producer's headers."""
-    prediction = Prediction(
-        stream=features.stream,
-        id=features.id,
-        step=forecast.step,
-        model=stream.model,
-        at=Identity(ref.journal_id, ref.partition, record.offset),
-        ts=features.ts,
-        p=float(forecast.p),
-        label=forecast.label,
-        naive=float(forecast.naive),
-        experts={
-            name: ExpertAnswer(float(each.p), float(each.weight))
+    """The prediction, under the key of the features and with the producer's headers.
+
+    The fields of a `topics.predictions.Prediction`, all of them and in its order.
+    """
+    config = stream.learner.config
+    fields = {
+        "stream": features.stream,
+        "id": features.id,
+        "step": forecast.step,
+        "model": stream.model,
+        "at": {"journal": ref.journal_id, "partition": ref.partition, "offset": record.offset},
+        "ts": features.ts,
+        "p": float(forecast.p),
+        "label": forecast.label,
+        "naive": float(forecast.naive),
+        "experts": {
+            name: {"p": float(each.p), "weight": float(each.weight)}
             for name, each in forecast.experts.items()
         },
-        labels_learnt=forecast.labels_learnt,
-        unverified=forecast.unverified,
-        observed_share=float(forecast.observed_share),
-        uncertainty=float(forecast.uncertainty),
-        repeat=forecast.repeat,
-        labels_offset=labels_offset,
-        defaulted=forecast.defaulted,
-        default=int(stream.learner.config.delay.expired) if forecast.defaulted else None,
-        why=tuple(Contribution(why.feature, float(why.log_odds)) for why in forecast.why),
-        guard={name: float(each) for name, each in forecast.guard.items()},
-        threshold=stream.learner.config.decision.label_1_above,
-        set=forecast.set,
-        missing=forecast.missing,
-        expire_ms=stream.learner.config.delay.expire_ms,
-    )
-    value = write_prediction(prediction)
+        "labels_learnt": forecast.labels_learnt,
+        "unverified": forecast.unverified,
+        "observed_share": float(forecast.observed_share),
+        "uncertainty": float(forecast.uncertainty),
+        "repeat": forecast.repeat,
+        "labels_offset": labels_offset,
+        "defaulted": forecast.defaulted,
+        "default": int(config.delay.expired) if forecast.defaulted else None,
+        "why": [{"feature": why.feature, "log_odds": float(why.log_odds)} for why in forecast.why],
+        "guard": {name: float(each) for name, each in forecast.guard.items()},
+        "threshold": config.decision.label_1_above,
+        "set": forecast.set,
+        "missing": forecast.missing,
+        "expire_ms": config.delay.expire_ms,
+    }
+    value = write_fields(fields)
     return Output("predictions", record.key, value, producer_headers(record.headers))

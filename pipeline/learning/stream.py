@@ -21,9 +21,9 @@ class StreamState:
     the software and the configuration.
     """
 
-    def __init__(self, config: Config, lineage: Lineage) -> None:
+    def __init__(self, config: Config, lineage: Lineage, learner: Learner | None = None) -> None:
         self._lineage = lineage
-        self.learner = Learner(config)
+        self.learner = Learner(config) if learner is None else learner
         self.early: dict[str, EarlyLabel] = {}
         self.early_bytes = 0
         self.next_offset = 0
@@ -33,12 +33,13 @@ class StreamState:
         self.learner_bytes = 0
         """Memory of the learner when it was last measured."""
 
-    def measure(self) -> int:
+    def measure(self, anew: bool = False) -> int:
         """Measure the learner if its columns have grown, and now and then; how much it has grown.
 
-        Not at every record: it costs about as much as one.
+        Not at every record: it costs about as much as one. `anew`: in any case.
         """
-        if self.learner.columns.width == self._width and self.learner.step % MEASURE_STEPS:
+        due = anew or self.learner.columns.width != self._width
+        if not due and self.learner.step % MEASURE_STEPS:
             return 0
         before = self.learner_bytes
         self._width, self.learner_bytes = self.learner.columns.width, self.learner.state_bytes
@@ -82,7 +83,7 @@ class StreamState:
         """The stream that `snapshot` described, with the settings it was made with."""
         try:
             config = Config.read_whole(snapshot.manifest["config"])
-            state = StreamState(config, lineage)
+            state = StreamState(config, lineage, Learner.restore(config, snapshot))
             own = snapshot.manifest[_OWN]
             state.next_offset = require_int(own["next_offset"])
             state.touched_ms = require_int(own["touched_ms"])
@@ -90,7 +91,8 @@ class StreamState:
             state.early = dict(unpack_labels(snapshot.arrays))
             state.early_bytes = sum(label.size for label in state.early.values())
         except CORRUPTION_ERRORS as error:
+            if isinstance(error, SnapshotError):
+                raise
             raise SnapshotError(f"the snapshot of a stream is damaged: {error!r}") from error
-        state.learner = Learner.restore(config, snapshot)
         state._width = state.learner.columns.width
         return state

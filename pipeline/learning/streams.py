@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from threading import Lock
+from typing import NamedTuple
 
 from dtgol_core.state import Snapshot, SnapshotError
 from pipeline.learning.early import UNOPENED, EarlyLabel, UnopenedLabels
 from pipeline.learning.fold_config import Lineage
 from pipeline.learning.stream import StreamState
 
+WAITING_SHARE, IDS_SHARE = 2, 4
+"""Of the memory of a partition's learners, a half is the most for instances that wait for their
+labels, a quarter for ids that are remembered: so one stream can have both at their defaults, and
+whatever waits there is always room for streams."""
+
+
+class History(NamedTuple):
+    """Memory of what a stream keeps of the past: waiting instances, and ids."""
+
+    waiting: int
+    ids: int
+
 
 class CopyOnWrite(Mapping[str, Snapshot]):
     """Streams as they were at one moment, each copied once: when it is taken, or before it changes.
 
     The fold calls `keep` before it touches a stream, the writer of a snapshot takes items from
-    another thread; the lock is held for the copy of one stream.
+    another thread; the lock is held for the copy of one stream. A stream stays listed until its
+    copy is whole: `keep` looks without the lock, and must wait for a copy that is being made.
     """
 
     def __init__(self, streams: dict[str, StreamState | UnopenedLabels]) -> None:
@@ -29,14 +43,19 @@ class CopyOnWrite(Mapping[str, Snapshot]):
         """The stream is about to change."""
         if name in self._streams:
             with self._lock:
-                stream = self._streams.pop(name, None)
+                stream = self._streams.get(name)
                 if stream is not None:
                     self._copies[name] = stream.snapshot()
+                    del self._streams[name]
 
     def __getitem__(self, name: str) -> Snapshot:
         with self._lock:
-            stream = self._streams.pop(name, None)
-            return self._copies.pop(name) if stream is None else stream.snapshot()
+            stream = self._streams.get(name)
+            if stream is None:
+                return self._copies.pop(name)
+            copy = stream.snapshot()
+            del self._streams[name]
+            return copy
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -63,6 +82,9 @@ class Streams(Mapping[str, StreamState]):
         self._unsaved = CopyOnWrite({})
         self.unopened = UnopenedLabels()
         self.state_bytes = 0
+        self._changed: set[str] = set()
+        self._history: dict[str, History] = {}
+        self._history_bytes = History(0, 0)
 
     def __getitem__(self, name: str) -> StreamState:
         return self._streams[name]
@@ -76,11 +98,13 @@ class Streams(Mapping[str, StreamState]):
     def add(self, name: str, stream: StreamState) -> None:
         """Open a stream."""
         self._streams[name] = stream
+        self._changed.add(name)
         self.state_bytes += stream.learner_bytes
 
     def change(self, name: str, next_offset: int) -> StreamState:
         """The stream, for a change by the record before `next_offset`."""
         self._unsaved.keep(name)
+        self._changed.add(name)
         stream = self._streams[name]
         stream.next_offset = next_offset
         return stream
@@ -121,6 +145,49 @@ class Streams(Mapping[str, StreamState]):
             excess -= shed[-1].size
         return shed
 
+    @property
+    def history_bytes(self) -> History:
+        """Of all streams, exactly; looks only at those that have changed since the last time."""
+        waiting, ids = self._history_bytes
+        for name in self._changed:
+            before, stream = self._history.pop(name, History(0, 0)), self._streams.get(name)
+            waiting, ids = waiting - before.waiting, ids - before.ids
+            if stream is not None:
+                delay = stream.learner.delay
+                now = self._history[name] = History(delay.pending_bytes, delay.settled.state_bytes)
+                waiting, ids = waiting + now.waiting, ids + now.ids
+        self._changed.clear()
+        self._history_bytes = History(waiting, ids)
+        return self._history_bytes
+
+    def shed_history(self, bytes_max: int, next_offset: int) -> tuple[int, int]:
+        """Where all that waits, or all ids, are over their share: who has most loses its oldest.
+
+        Some instances at a time, as many as may expire at one step, so the share may be exceeded
+        for some records. Returns how many instances were learnt and how many forgotten.
+        """
+        counts = 0, 0
+        waiting, ids = self.history_bytes
+        if waiting > bytes_max // WAITING_SHARE:
+            for name in self._most(lambda held: held.waiting):
+                if self._streams[name].learner.delay.can_give_up:
+                    stream = self.change(name, next_offset)
+                    counts = stream.learner.give_up_oldest()
+                    self.state_bytes += stream.measure(anew=True)
+                    break
+        if ids > bytes_max // IDS_SHARE:
+            for name in self._most(lambda held: held.ids):
+                if self._streams[name].learner.delay.settled.can_forget:
+                    stream = self.change(name, next_offset)
+                    stream.learner.delay.settled.forget_oldest()
+                    self.state_bytes += stream.measure(anew=True)
+                    break
+        return counts
+
+    def _most(self, held: Callable[[History], int]) -> list[str]:
+        """The streams, that which has most first; by name where two have the same."""
+        return sorted(self._history, key=lambda name: (-held(self._history[name]), name))
+
     def measure(self, stream: StreamState) -> None:
         """Count what the learner of a stream has grown by."""
         self.state_bytes += stream.measure()
@@ -128,6 +195,7 @@ class Streams(Mapping[str, StreamState]):
     def remove(self, name: str) -> StreamState:
         """Close a stream."""
         self._unsaved.keep(name)
+        self._changed.add(name)
         stream = self._streams.pop(name)
         self.state_bytes -= stream.learner_bytes
         return stream

@@ -40,15 +40,35 @@ class BacktestPrediction(NamedTuple):
     p: float
     naive: float
     label: int | None
+    set: tuple[int, ...] = (0, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """``None`` where nothing defines the number: no labelled record, or one class only (AUC)."""
+    """``None`` where nothing defines the number: no labelled record, or one class only (AUC).
+
+    CER, precision and recall are of the hard label, and so of the threshold."""
 
     cer: float | None
     auc: float | None
     log_loss: float | None
+    precision: float | None = None
+    recall: float | None = None
+    false_positives: int = 0
+    false_negatives: int = 0
+
+
+NO_SCORES = Scores(None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class SetScores:
+    """How often the sets had the label, overall and by class, and the share of those with both."""
+
+    coverage: float | None
+    coverage_0: float | None
+    coverage_1: float | None
+    undecided: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +81,8 @@ class Backtest:
     labels: Mapping[str, int]
     seconds: float
     late: Mapping[str, int] = field(default_factory=dict)
+    threshold: float = 0.5
+    """The p above which the hard label is 1, of forecast and naive."""
 
     @property
     def us_per_record(self) -> float | None:
@@ -82,9 +104,20 @@ class Backtest:
             if each.label is not None and each.step >= first_step
         ]
         if not labelled:
-            return Scores(None, None, None), Scores(None, None, None)
-        table = np.array(labelled, dtype=np.float64)
-        return _scores(table[:, 0], table[:, 2]), _scores(table[:, 1], table[:, 2])
+            return NO_SCORES, NO_SCORES
+        p, naive, y = np.array(labelled, dtype=np.float64).T
+        return _scores(p, y, self.threshold), _scores(naive, y, self.threshold)
+
+    def set_scores(self) -> SetScores:
+        """Of the sets that were given on arrival, over the labelled records."""
+        labelled = [each for each in self.predictions if each.label is not None]
+        covered = [[each.label in each.set for each in labelled if each.label == y] for y in (0, 1)]
+        return SetScores(
+            _share(covered[0] + covered[1]),
+            _share(covered[0]),
+            _share(covered[1]),
+            _share([len(each.set) > 1 for each in labelled]),
+        )
 
 
 def run_backtest(
@@ -92,6 +125,7 @@ def run_backtest(
     learner: OnlineLearner,
     delay_steps: int | Sequence[int],
     progress: Callable[[int], None] | None = None,
+    threshold: float = 0.5,
 ) -> Backtest:
     """Run a learner over rows; the label of step t − L is given before step t is observed.
 
@@ -108,6 +142,8 @@ def run_backtest(
         learnt.
     progress
         Called with the number of rows done, every `PROGRESS_ROWS` rows and at the end.
+    threshold
+        That of the learner, by which hard labels are scored.
     """
     delays = [delay_steps] * max(1, len(rows)) if isinstance(delay_steps, int) else delay_steps
     if min(delays, default=1) < 1:
@@ -138,16 +174,35 @@ def run_backtest(
             continue
         step = forecast.step
         predictions.append(
-            BacktestPrediction(step, number, float(forecast.p), float(forecast.naive), label)
+            BacktestPrediction(
+                step, number, float(forecast.p), float(forecast.naive), label, forecast.set
+            )
         )
         heappush(waiting, (step + delays[done], predictions[-1]))
     seconds = perf_counter() - start
     if progress is not None:
         progress(len(rows))
-    return Backtest(tuple(predictions), dict(rejected), dict(labels), seconds, dict(late))
+    counts = dict(rejected), dict(labels), seconds, dict(late)
+    return Backtest(tuple(predictions), *counts, threshold)
 
 
-def _scores(p: np.ndarray, y: np.ndarray) -> Scores:
+def _scores(p: np.ndarray, y: np.ndarray, threshold: float) -> Scores:
     clipped = np.clip(p, P_CLIP, 1.0 - P_CLIP)
     loss = -np.where(y == 1.0, np.log(clipped), np.log1p(-clipped))
-    return Scores(float(np.mean((p > 0.5) != y)), exact_auc(p, y), float(np.mean(loss)))
+    given = p > threshold
+    found = int(np.count_nonzero(given & (y == 1.0)))
+    wrong_1 = int(np.count_nonzero(given)) - found
+    missed = int(np.count_nonzero(y)) - found
+    return Scores(
+        cer=float(np.mean(given != y)),
+        auc=exact_auc(p, y),
+        log_loss=float(np.mean(loss)),
+        precision=found / (found + wrong_1) if found + wrong_1 else None,
+        recall=found / (found + missed) if found + missed else None,
+        false_positives=wrong_1,
+        false_negatives=missed,
+    )
+
+
+def _share(of: Sequence[bool]) -> float | None:
+    return sum(of) / len(of) if of else None

@@ -11,7 +11,7 @@ const row = (name, ...cells) =>
 const decimals = (value) => (value == null ? "–" : value.toFixed(3));
 
 const [forecast, naive, majority] = report.methods;
-const { scored = 0, covered = 0, decided = 0 } = report.sets;
+const { labels: scored, sets } = report;
 const refused = Object.entries(report.refused).map(([reason, count]) => `${reason} ${number(count)}`).join(", ");
 
 $("about").textContent = `${number(report.records)} records, each predicted before its label was given, labels ${number(report.delay)} records late. `
@@ -23,7 +23,7 @@ const tiles = [
   ["accuracy", scored ? share(1 - forecast.cer) : "no labels", `${number(scored)} labels`],
   ["gain over naive", scored ? points(naive.cer - forecast.cer) : "–", ""],
   ["gain over the more frequent label", scored ? points(majority.cer - forecast.cer) : "–", ""],
-  ["sets hold the label", scored ? share(covered / scored) : "–", scored ? `${share(decided / scored, 0)} decide for one class` : ""],
+  ["sets hold the label", share(sets.coverage), scored ? `${share(sets.undecided, 0)} leave both classes open` : ""],
 ];
 $("tiles").replaceChildren(...tiles.map(([name, value, more]) =>
   element("div", {}, element("dt", {}, name), element("dd", {}, value), element("dd", { class: "quiet" }, more))));

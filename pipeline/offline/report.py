@@ -9,8 +9,9 @@ from __future__ import annotations
 import base64
 import html
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 import orjson
 
 from dtgol_core.types import FeatureValues, Forecast, LabelReceipt, Rejection
-from pipeline.evaluation.view import BLOCK_ROWS_MAX, BLOCKS_MAX, StreamView
+from pipeline.evaluation.view import BLOCK_ROWS_MAX, BLOCKS_MAX, Pair, StreamView
 from pipeline.offline.backtest import Backtest
 from pipeline.offline.files.records import Row
 from pipeline.web.server import PAGE
@@ -42,9 +43,12 @@ class ReportedLearner:
         With the verbs of `dtgol_core.learner.Learner`.
     rows
         The records of the run: how many there are, and their event times if they have any.
+    threshold
+        The p above which the hard label is 1.
     """
 
-    def __init__(self, learner: Any, rows: Sequence[Row]) -> None:
+    def __init__(self, learner: Any, rows: Sequence[Row], threshold: float = 0.5) -> None:
+        self._threshold = threshold
         self._learner = learner
         self._times = {str(row.number): row.time_ms for row in rows}
         self._every = max(1, len(rows) // SAMPLE)
@@ -52,7 +56,6 @@ class ReportedLearner:
         self._waiting: dict[str, tuple[int, float, float, tuple[int, ...]]] = {}
         self._importance: defaultdict[str, float] = defaultdict(float)
         self._sampled = 0
-        self._sets: Counter[str] = Counter()
         self.view = StreamView()
 
     def observe(self, id: str, x: FeatureValues) -> Forecast | Rejection:
@@ -62,8 +65,9 @@ class ReportedLearner:
         if isinstance(forecast, Rejection):
             return forecast
         prediction = self._prediction(id, forecast)
-        at = prediction.at.offset, prediction.step, prediction.ts, prediction.p
-        self.view.add_details(self.view.add_prediction(*at), prediction)
+        at = prediction.at.offset, prediction.step, prediction.ts
+        sums = self.view.add_prediction(*at, prediction.p, self._threshold)
+        self.view.add_details(sums, prediction)
         self._waiting[id] = at[0], prediction.p, prediction.naive, forecast.set
         self._count += 1
         if forecast.why:
@@ -105,10 +109,8 @@ class ReportedLearner:
         if waited is None:
             return
         offset, p, naive, left_open = waited
-        self.view.add_label(offset, p, naive, y, self._times.get(id) or 0, 0)
-        self._sets["scored"] += 1
-        self._sets["covered"] += y in left_open
-        self._sets["decided"] += len(left_open) == 1
+        pair = Pair(offset, p, naive, y, self._threshold, left_open)
+        self.view.add_label(pair, self._times.get(id) or 0, 0)
 
     def report(self, result: Backtest, title: str, delay: int) -> str:
         """The HTML of the report; labels that were still to come at the end are scored too."""
@@ -136,7 +138,8 @@ class ReportedLearner:
             "importance": importance[:FEATURES_MAX],
             "features": len(self._importance),
             "sampled": self._sampled,
-            "sets": dict(self._sets),
+            "labels": sum(each.label is not None for each in result.predictions),
+            "sets": asdict(result.set_scores()),
             "curve_rows_max": BLOCKS_MAX * BLOCK_ROWS_MAX,
         }
 

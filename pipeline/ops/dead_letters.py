@@ -21,9 +21,9 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from pipeline.errors import ClusterError, FencedError, RequestError
 from pipeline.kafka.clients import ClientSettings, request
-from pipeline.kafka.reader import Reader, read_range
+from pipeline.kafka.reader import Progress, Reader, no_progress, read_range
 from pipeline.kafka.record import Record
-from topics.deadletters import (
+from topics.dead_letters import (
     REDRIVEN,
     DeadLetter,
     Redriven,
@@ -92,12 +92,14 @@ class DeadLetterTopic(NamedTuple):
     prefix: str
 
 
-def read_dead_letters(topic: DeadLetterTopic) -> list[DeadLetterEntry]:
+def read_dead_letters(
+    topic: DeadLetterTopic, progress: Progress = no_progress
+) -> list[DeadLetterEntry]:
     """Every refused record, the oldest first, once; committed markers are taken into account."""
     first: dict[Source, DeadLetterEntry] = {}
     copies: dict[Source, int] = {}
     sent_back: dict[Source, int] = {}
-    for record in _records(topic):
+    for record in _records(topic, progress):
         if is_marker(record.headers):
             marker = read_headers(Redriven, record.headers)
             if not isinstance(marker, Rejection):
@@ -194,6 +196,9 @@ class Redrive:
             self._producer.commit_transaction(TRANSACTION_S)
         except KafkaException as error:
             raise self._failed(error.args[0]) from None
+        except KeyboardInterrupt:
+            self._abort()  # else readers of committed records wait for it to time out
+            raise
         return len(batch)
 
     def _put(self, entry: DeadLetterEntry, record: Record) -> None:
@@ -208,6 +213,11 @@ class Redrive:
         marker: list[Any] = write_headers(Redriven(topic, partition, offset, name, topic_id))
         self._producer.produce(self._topic.name, partition=entry.partition, headers=marker)
 
+    def _abort(self) -> None:
+        """Take the open transaction back; where that fails the broker does, when its time is up."""
+        with suppress(KafkaException):
+            self._producer.abort_transaction(TRANSACTION_S)
+
     def _failed(self, error: KafkaError) -> Exception:
         """What became of a transaction that was not committed: nothing of it counts."""
         if error.fatal():
@@ -216,8 +226,7 @@ class Redrive:
                 "wait until it has ended, then run this again"
             )
         if error.txn_requires_abort():
-            with suppress(KafkaException):  # else the broker aborts it when its time is up
-                self._producer.abort_transaction(TRANSACTION_S)
+            self._abort()
         why = f"a transaction was not completed: {error.str()}"
         return RequestError(f"{why}; run this again, it skips what was sent")
 
@@ -229,15 +238,19 @@ def source_counts(topic: DeadLetterTopic, names: Sequence[str]) -> dict[str, int
     return {name: counts[name] for name in names if name in counts}
 
 
-def _records(topic: DeadLetterTopic) -> Iterator[Record]:
+def _records(topic: DeadLetterTopic, progress: Progress) -> Iterator[Record]:
     with closing(Reader(topic.client)) as reader:
         count = reader.partition_counts().get(topic.name)
         if count is None:
             raise ClusterError(f"no topic {topic.name}: run dtgol topics apply first")
         marks = [reader.watermarks(topic.name, number) for number in range(count)]
-    for number, (low, high) in enumerate(marks):
-        if low < high:
-            yield from read_range(topic.client, topic.name, number, low)
+    read = 0
+    with progress(sum(high - low for low, high in marks)) as update:
+        for number, (low, high) in enumerate(marks):
+            for record in read_range(topic.client, topic.name, number, low) if low < high else ():
+                yield record
+                update(min(read + high - low, read + record.offset + 1 - low))
+            read += high - low
 
 
 def _entry(record: Record) -> DeadLetterEntry | None:

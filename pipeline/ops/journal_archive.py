@@ -20,7 +20,7 @@ import orjson
 
 from pipeline.errors import InputError, RefusalError
 from pipeline.kafka.clients import ClientSettings
-from pipeline.kafka.reader import read_range, watermarks
+from pipeline.kafka.reader import Progress, no_progress, read_range, watermarks
 from pipeline.kafka.record import Record
 
 FILE_RECORDS = 50_000
@@ -118,7 +118,11 @@ class JournalArchive:
 
 
 def archive_partition(
-    archive: JournalArchive, client: ClientSettings, journal: str, partition: int
+    archive: JournalArchive,
+    client: ClientSettings,
+    journal: str,
+    partition: int,
+    progress: Progress = no_progress,
 ) -> int:
     """Copy what is new of a partition; returns how many records.
 
@@ -134,7 +138,14 @@ def archive_partition(
         )
     if start >= high:
         return 0
-    return archive.append(partition, read_range(client, journal, partition, start, high), start)
+    with progress(high - start) as update:
+
+        def records() -> Iterator[Record]:
+            for record in read_range(client, journal, partition, start, high):
+                yield record
+                update(record.offset + 1 - start)
+
+        return archive.append(partition, records(), start)
 
 
 def _plain(record: Record) -> dict[str, Any]:

@@ -1,7 +1,12 @@
 """How far consumer groups are behind: the end of each partition against what is committed.
 
-Asked without joining the group. The learner commits the journal, and the evaluator everything, only
-with a snapshot: their lag counts records since the last snapshot, not records unanswered.
+Asked without joining the group. Kafka knows offsets, not records: aborted records and the markers
+of transactions take up offsets that nobody ever reads. A lag of up to `COUNT_MAX` offsets is
+therefore counted record by record. A longer one is a number of offsets, since to count it would be
+to read it: with a transaction for each record it is twice the number of records.
+
+The learner commits the journal, and the evaluator everything, only with a snapshot: their lag
+counts records since the last snapshot, not records unanswered.
 """
 
 from collections.abc import Sequence
@@ -12,7 +17,7 @@ from pipeline.kafka.clients import ClientSettings
 from pipeline.kafka.reader import Reader, committed_offsets, read_range
 
 COUNT_MAX = 1_000
-"""Beyond it a lag is a lag, whatever it is made of."""
+"""Offsets of one partition; beyond it they are not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +40,7 @@ def _unread(client: ClientSettings, topic: str, partition: int, start: int, end:
 
 
 def group_lag(client: ClientSettings, group: str, topics: Sequence[str]) -> list[Lag]:
-    """The group's lag on each of the topics that exist.
-
-    Aborted records and the markers of transactions take up offsets that nobody ever reads, so a
-    short lag is counted record by record.
-    """
+    """The group's lag on each of the topics that exist."""
     found = []
     with closing(Reader(client)) as reader:
         counts = reader.partition_counts()

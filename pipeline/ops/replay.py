@@ -10,14 +10,13 @@ that version alone. Reads only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Literal
 
 from pipeline.errors import FoldBugError, RefusalError
 from pipeline.kafka.clients import ClientSettings
-from pipeline.kafka.reader import read_range, watermarks
+from pipeline.kafka.reader import Progress, read_range, watermarks
 from pipeline.kafka.record import Record
 from pipeline.learning.fold import Fold
 from pipeline.learning.outputs import Output, PartitionRef
@@ -41,7 +40,6 @@ Class = Literal[
     "behind",
     "trimmed",
 ]
-Progress = Callable[[int], AbstractContextManager[Callable[[int], None]]]
 FAULTS: tuple[Class, ...] = ("missing", "different", "other_model", "unexpected")
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pipeline.kafka.record import Record
 from topics.codec import read_prediction, read_score
-from topics.deadletters import DeadLetter, is_marker
+from topics.dead_letters import DeadLetter, is_marker
 from topics.headers import Header, read_headers
 from topics.predictions import Identity, Prediction
 from topics.reasons import Rejection

@@ -19,6 +19,10 @@ from pipeline.snapshots.repository import SaveResult, SnapshotRepository, StateS
 
 log = logging.getLogger(__name__)
 
+PAUSES = 10.0
+"""After a snapshot that took so long, the next one by the number of records waits ten times as
+long: where a snapshot of many streams is slow, it must not take the processor from the records."""
+
 
 class Checkpoint(NamedTuple):
     """A copied state: the offsets it reaches, and the function that makes its snapshot."""
@@ -58,6 +62,8 @@ class Checkpointer:
         self._task: asyncio.Task[None] | None = None
         self._finished_at = time.monotonic()
         self._saved_at = self._finished_at
+        self._last_s = 0.0
+        """How long the last snapshot took to write."""
         self._stage = StageTime("snapshot")
         self.result: SaveResult | None = None
         self.failure: str | None = None
@@ -72,16 +78,18 @@ class Checkpointer:
     def due(self, fresh: int) -> bool:
         """Whether a checkpoint should be taken; `fresh` counts records since the last one.
 
-        After a failure the number of records does not count: the next one waits for its time.
+        After a failure the number of records does not count: the next one waits for its time. Nor
+        does it right after a snapshot that took long (`PAUSES`).
         """
         if self._task is not None:
             if not self._task.done():
                 return False
             self._task.result()
             self._task = None
-        many = fresh >= self._every_records and self.failure is None
-        late = time.monotonic() - self._finished_at >= self._every_s
-        return many or (fresh > 0 and late)
+        since_s = time.monotonic() - self._finished_at
+        rested = since_s >= PAUSES * self._last_s
+        many = fresh >= self._every_records and self.failure is None and rested
+        return many or (fresh > 0 and since_s >= self._every_s)
 
     def start(self, checkpoint: Checkpoint) -> None:
         """Run the steps as a background task."""
@@ -103,7 +111,8 @@ class Checkpointer:
             self.on_failed()
         else:
             self.result, self.failure, self._saved_at = result, None, time.monotonic()
-            self._stage.seconds += self._saved_at - begun
+            self._last_s = self._saved_at - begun
+            self._stage.seconds += self._last_s
             self._stage.records += 1
             self.on_saved(result)
             await self._commit(checkpoint.offsets)  # 4. only now the group's offsets move

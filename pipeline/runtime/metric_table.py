@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
-from dtgol_core.delay import EXPIRY_SETTINGS
+from dtgol_core.delay import EXPIRY_SETTINGS, SHARED_BOUND
 from dtgol_core.types import LabelOutcome
 from topics.journal import RecordKind
 from topics.reasons import Reason
@@ -78,7 +78,7 @@ COUNTERS = (
         "labels/late",
         "late_labels",
         "setting",
-        tuple(f"delay.{name}" for name in EXPIRY_SETTINGS),
+        (*(f"delay.{name}" for name in EXPIRY_SETTINGS), f"limits.{SHARED_BOUND}"),
         "Late labels by the setting that let their instance expire.",
     ),
     StateCounter(
@@ -118,25 +118,28 @@ COUNTERS = (
         "outcome",
         (
             *("kept", "scored", "unlabelled", "repeat", "duplicate", "foreign", "refused"),
-            "without-board",
+            *("without-board", "failed"),
         ),
         "Predictions read: kept, scored at least once, forgotten without a label, not scored "
-        "(repeat, duplicate, foreign, refused), scored without a scoreboard.",
+        "(repeat, duplicate, foreign, refused), scored without a scoreboard, left out because the "
+        "evaluator failed on them three times.",
     ),
     StateCounter(
         "evaluator",
         "labels",
         "labels",
         "outcome",
-        ("first", "corrected", "repeated", "default", "unmatched", "erase", "refused"),
+        ("first", "corrected", "repeated", "default", "unmatched", "erase", "refused", "failed"),
         "Labels read: first of their id, another value, the same again, default labels, forgotten "
-        "without a prediction, erasures, refused.",
+        "without a prediction, erasures, refused, left out after three failures.",
     ),
 )
 _BOTH = ("worker", "evaluator")
 _AT = ("partition",)
 _OF = ("partition", "stream")
 _BY = ("partition", "stream", "forecast")
+_CLASS = ("partition", "stream", "class")
+_ESTIMATE = ("partition", "stream", "estimate")
 _WORKER, _EVALUATOR = ("worker",), ("evaluator",)
 
 
@@ -252,6 +255,15 @@ METRICS: Mapping[str, Declared] = {
     "dtgol_scoring_errors_total": _counter(
         _EVALUATOR, _BY, "Scores whose hard label was wrong, of the forecast and of naive."
     ),
+    "dtgol_scoring_false_positives_total": _counter(
+        _EVALUATOR, _BY, "Those of the errors whose hard label was 1; the others missed a label 1."
+    ),
+    "dtgol_scoring_covered_total": _counter(
+        _EVALUATOR, _OF, "Scores whose label was in the set that the prediction left open."
+    ),
+    "dtgol_scoring_undecided_total": _counter(
+        _EVALUATOR, _OF, "Scores whose set was [0, 1]: to be sent to a human."
+    ),
     "dtgol_scoring_loss_nats_total": _counter(_EVALUATOR, _BY, "Sum of their log losses, in nats."),
     "dtgol_scoring_window_labels": _gauge(
         _EVALUATOR, _OF, "Labels in the last window: the newest 200 or some more."
@@ -262,6 +274,35 @@ METRICS: Mapping[str, Declared] = {
     "dtgol_scoring_window_gain_ratio": _gauge(
         _EVALUATOR, _OF, "Accuracy of the forecast minus that of naive in the last window."
     ),
+    "dtgol_scoring_window_calibration_error": _gauge(
+        _EVALUATOR, _BY, "Expected calibration error of the last window, over ten bins."
+    ),
+    "dtgol_scoring_window_precision_ratio": _gauge(
+        _EVALUATOR, _OF, "Of the labels 1 that were given, the share that was right; last window."
+    ),
+    "dtgol_scoring_window_recall_ratio": _gauge(
+        _EVALUATOR, _OF, "Of the labels 1 that came, the share that was found; last window."
+    ),
+    "dtgol_scoring_window_coverage_ratio": _gauge(
+        _EVALUATOR,
+        _CLASS,
+        "Share of the labels of the last window that were in their sets: `all`, and by class.",
+    ),
+    "dtgol_scoring_window_undecided_ratio": _gauge(
+        _EVALUATOR, _OF, "Share of the sets of the last window that left both classes open."
+    ),
+    "dtgol_scoring_estimated_accuracy_ratio": _gauge(
+        _EVALUATOR,
+        _ESTIMATE,
+        "Accuracy of the newest 200 predictions or some more, before their labels: `calibrated` "
+        "by their probabilities, `last_window` by the labels that had come. Neither sees a pure "
+        "change of concept.",
+    ),
+    "dtgol_scoring_estimate_error_ratio": _gauge(
+        _EVALUATOR,
+        _ESTIMATE,
+        "Mean absolute error that this estimate has had, over the windows whose labels have come.",
+    ),
     "dtgol_scoring_predictions": _gauge(
         _EVALUATOR, _OF, "Scored predictions since the stream began."
     ),
@@ -271,6 +312,26 @@ METRICS: Mapping[str, Declared] = {
     "dtgol_scoring_brier": _gauge(_EVALUATOR, _BY, "Mean Brier score since then."),
     "dtgol_scoring_calibration_error": _gauge(
         _EVALUATOR, _BY, "Expected calibration error since then, over ten bins."
+    ),
+    "dtgol_scoring_precision": _gauge(
+        _EVALUATOR, _BY, "Of the labels 1 that were given, the share that was right, since then."
+    ),
+    "dtgol_scoring_recall": _gauge(
+        _EVALUATOR, _BY, "Of the labels 1 that came, the share that was found, since then."
+    ),
+    "dtgol_scoring_cost": _gauge(
+        _EVALUATOR,
+        _BY,
+        "Mean cost of a prediction since then, by `decision.cost_fp` and `decision.cost_fn` in the "
+        "evaluator's settings; without these the share of errors.",
+    ),
+    "dtgol_scoring_coverage_ratio": _gauge(
+        _EVALUATOR,
+        _CLASS,
+        "Share of the labels since then that were in their sets: `all`, and by class.",
+    ),
+    "dtgol_scoring_undecided_ratio": _gauge(
+        _EVALUATOR, _OF, "Share of the sets since then that left both classes open."
     ),
     **{
         each.name: Declared(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import time
 from abc import ABC, abstractmethod
@@ -45,20 +46,24 @@ Given = ParamSpec("Given")
 
 
 class Inbox(deque[Delivery]):
-    """Deliveries that wait, and the memory that they take."""
+    """Deliveries that wait, and the memory that they take; each is measured once."""
 
-    occupied = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self.occupied = 0
+        self._sizes: deque[int] = deque()
 
     def append(self, delivery: Delivery) -> None:
         """Put one at the end."""
+        size = delivery.record.occupied
         super().append(delivery)
-        self.occupied += delivery.record.occupied
+        self._sizes.append(size)
+        self.occupied += size
 
     def popleft(self) -> Delivery:
         """Take the first."""
-        delivery = super().popleft()
-        self.occupied -= delivery.record.occupied
-        return delivery
+        self.occupied -= self._sizes.popleft()
+        return super().popleft()
 
 
 class Partition(ABC, Generic[State]):
@@ -180,6 +185,7 @@ class Partition(ABC, Generic[State]):
     async def _follow(self, state: State) -> None:
         while True:
             if not self.ready.is_set() and self.caught_up(state):
+                gc.freeze()  # what was restored stays; a full collection of it holds the loop
                 self.ready.set()
                 self._event(EventKind.STARTED, f"{self.restored_records} records read again")
             await self.outbox.wait_for_space()
@@ -195,8 +201,10 @@ class Partition(ABC, Generic[State]):
     async def _wait(self, limit_s: float) -> None:
         """Wait until a record comes, at most `limit_s`."""
         self._wake.clear()
+        # Not `wait_for`, which makes a task of every wait.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), limit_s)
+            async with asyncio.timeout(limit_s):
+                await self._wake.wait()
 
     async def in_thread(
         self, work: Callable[Given, Result], *args: Given.args, **kwargs: Given.kwargs

@@ -55,6 +55,9 @@ class PartitionKafka(Protocol):
     def read(self, topic: str, start: int, end: int | None = None) -> Iterator[Record]:
         """Records outside Faust and any group; `AbandonedError` after `stop_reading`. Blocks."""
 
+    def read_source(self, topic: str, start: int, end: int) -> Iterator[Record]:
+        """The same of features or labels, as they are delivered by `flow`. Blocks."""
+
     def stop_reading(self) -> None:
         """Make a read that is under way end soon, by `AbandonedError`."""
 
@@ -92,6 +95,11 @@ class LiveKafka:
     def read(self, topic: str, start: int, end: int | None = None) -> Iterator[Record]:
         """With a new reader per call."""
         return read_range(self._client, topic, self._partition, start, end, lambda: self._stopped)
+
+    def read_source(self, topic: str, start: int, end: int) -> Iterator[Record]:
+        """By the client that Faust reads with."""
+        reader = self._app.source_reader()
+        return reader.read(topic, self._partition, start, end, lambda: self._stopped)
 
     def stop_reading(self) -> None:
         """From now on every read ends by `AbandonedError`."""

@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 from pipeline import errors
 from pipeline.settings import Settings
@@ -51,11 +52,15 @@ def positions_folder(settings: Settings) -> Path:
 
 
 class PositionFile:
-    """The positions of one process. `name` is that of the journal and its id."""
+    """The positions of one process. `name` is that of the journal and its id.
+
+    An id as librdkafka prints it may have a slash.
+    """
 
     def __init__(self, folder: Path, name: str, partitions: int) -> None:
-        self._folder, self._name = folder, name
-        self._path = folder / f"{name}.{secrets.token_hex(8)}{SUFFIX}"
+        # librdkafka writes ids in base64, whose digits are / and + too.
+        self._folder, self._name = folder, quote(name, safe="")
+        self._path = folder / f"{self._name}.{secrets.token_hex(8)}{SUFFIX}"
         self._slots = memoryview(bytearray(_SLOT_BYTES * partitions)).cast("q")
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)

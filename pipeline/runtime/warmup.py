@@ -1,8 +1,9 @@
 """Compile the learner's kernels into their cache: ``python -m pipeline.runtime.warmup``.
 
 A learner with small windows runs every kernel within a few dozen mixed records: the windows fill,
-overflow and are refreshed whatever the real ones are. With a filled cache it takes about a second;
-without one about ten seconds, once per machine (or per image: deploy/Dockerfile runs it).
+overflow and are refreshed whatever the real ones are. Beyond 64 columns regressions have kernels of
+their own, so a wide learner follows. With a filled cache it takes about a second; without one about
+twenty seconds, once per machine (or per image: deploy/Dockerfile runs it).
 """
 
 import os
@@ -13,6 +14,7 @@ from pipeline.runtime.environment import prepare
 
 RECORDS = 64
 WINDOW = 8
+WIDE_COLUMNS = 70
 
 
 def warm_up() -> None:
@@ -36,7 +38,12 @@ def warm_up() -> None:
         learner.observe(str(number), record, why=1)
         if number >= 2 * WINDOW:
             learner.learn(str(number - 2 * WINDOW), number % 2)
-    Learner.restore(config, learner.snapshot()).observe("restored", {"real": 0.5})
+    restored = Learner.restore(config, learner.snapshot())
+    restored.observe("restored", {"real": 0.5})
+    wide = {f"column {number}": number * 0.37 % 1.0 for number in range(WIDE_COLUMNS)}
+    for number in range(3):
+        restored.observe(f"wide {number}", wide, why=1)
+        restored.learn(f"wide {number}", number % 2)
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def read_lost(
     def of(side: int) -> Iterator[SourceRecord]:
         point = points[side]
         if point.lost:
-            for record in kafka.read(topics[side], point.start, point.end):
+            for record in kafka.read_source(topics[side], point.start, point.end):
                 yield SourceRecord(side, record)
 
     sides = map(of, range(len(topics)))

@@ -29,6 +29,7 @@ class Merge:
     def __init__(self, wait_ms: float) -> None:
         self._wait_ms = wait_ms
         self._sides: tuple[deque[SourceRecord], deque[SourceRecord]] = (deque(), deque())
+        self._sizes: tuple[deque[int], deque[int]] = (deque(), deque())
         self._occupied = [0, 0]
         self._waiting_since: float | None = None
 
@@ -49,8 +50,10 @@ class Merge:
 
     def put(self, source: SourceRecord) -> None:
         """Let a record wait; each side in the order of its offsets."""
+        size = source.record.occupied
         self._sides[source.side].append(source)
-        self._occupied[source.side] += source.record.occupied
+        self._sizes[source.side].append(size)
+        self._occupied[source.side] += size
 
     def take(self, now_ms: float, lags: Callable[[int], bool]) -> SourceRecord | None:
         """The record that comes next, or None if there is none or the other side is waited for."""
@@ -71,6 +74,5 @@ class Merge:
         return self._pop(full) if now_ms - self._waiting_since >= self._wait_ms else None
 
     def _pop(self, side: int) -> SourceRecord:
-        source = self._sides[side].popleft()
-        self._occupied[side] -= source.record.occupied
-        return source
+        self._occupied[side] -= self._sizes[side].popleft()
+        return self._sides[side].popleft()

@@ -4,9 +4,9 @@ Bytes and the producer's own headers are copied untouched; ours are added behind
 after a crash it goes on from the committed source offsets, and the fold drops what comes twice. At
 least once, ordered by what is in the journal; a source offset is committed when every journal
 record up to it is durable. What was committed and is not in the journal any more is copied again
-before anything else. A record over the limit of its size or of its headers becomes a dead letter,
-truncated, and leaves a stub without key and value: what is in the journal is read alike by every
-client, and its copies fit every topic.
+before anything else. A record over the limit of its size or of its headers, or with a header whose
+name is not UTF-8, becomes a dead letter and leaves a stub without key and value: what is in the
+journal is read alike by every client, and its copies fit every topic.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from pipeline.sequencing.journal_repair import (
 )
 from pipeline.sequencing.merge import FEATURES, LABELS, Merge, SourceRecord
 from pipeline.sequencing.record_age import LeastAge
-from topics.deadletters import DeadLetter, truncate
+from topics.dead_letters import DeadLetter, truncate
 from topics.headers import producer_headers, record_bytes, write_headers
 from topics.journal import NO_OFFSET, CopyHeaders, Padding, RecordKind, Source, write_control
-from topics.reasons import Reason
+from topics.reasons import Reason, Rejection
 
 log = logging.getLogger(__name__)
 
@@ -49,9 +49,8 @@ FETCHED_MS = 200.0
 """What was fetched reaches the agent well within this; else it was a transaction's marker."""
 HOLD_MS = 200.0
 """A label waits so long at most for a fetch of features that was answered after it came."""
-KEY_BYTES_MAX = 65_536
-"""Of an oversized record: a longer key, or more headers, are left out of the dead letter."""
-VALUE_BYTES_MAX = 600_000
+PART_OF_LIMIT = 4
+"""A key, or headers, over this part of the limit of a record are left out of its dead letter."""
 AHEAD = 200
 
 
@@ -171,8 +170,10 @@ class PartitionSequencer:
             self._waits_for_learner = behind > config.ahead_max
             if self._waits_for_learner or not self.copy_batch():
                 self._wake.clear()
+                # Not `wait_for`, which makes a task of every wait.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), IDLE_S)
+                    async with asyncio.timeout(IDLE_S):
+                        await self._wake.wait()
             else:
                 await asyncio.sleep(0)
             self._outbox.poll()
@@ -258,12 +259,12 @@ class PartitionSequencer:
 
     def _copy(self, source: SourceRecord) -> None:
         side, record, _ = source
-        excess, prev = self._excess(record), self._prev[side]
+        refusal, prev = self._refusal(record), self._prev[side]
         self._inflight.append((side, record.offset))
         self._prev[side] = record.offset
-        if excess is not None:
-            self._send_dead_letter(source, excess)
-            self._journal.send(None, None, write_headers(self._stub(source, prev)))
+        if refusal is not None:
+            self._send_dead_letter(source, refusal)
+            self._journal.send(None, None, write_headers(self._stub(source, prev, refusal.reason)))
             self.stubs += 1
         else:
             headers = self._copy_headers[side].write(record.offset, prev, record.timestamp_ms)
@@ -271,15 +272,18 @@ class PartitionSequencer:
             self._journal.send(record.key, record.value, [*own, *headers])
             self.copied += 1
 
-    def _excess(self, record: Record) -> str | None:
-        """Which limit of the journal a record is over, if any."""
-        if len(record.headers) > self._config.headers_max:
-            return f"record: over {self._config.headers_max} headers"
-        if record_bytes(record.key, record.value, record.headers) > self._config.record_bytes_max:
-            return f"record: over {self._config.record_bytes_max} bytes"
+    def _refusal(self, record: Record) -> Rejection | None:
+        """Why a record cannot be copied; None if it can."""
+        config = self._config
+        if record.unreadable:
+            return Rejection(Reason.HEADER_NAME, "record: a header's name is not UTF-8")
+        if len(record.headers) > config.headers_max:
+            return Rejection(Reason.TOO_LARGE, f"record: over {config.headers_max} headers")
+        if record_bytes(record.key, record.value, record.headers) > config.record_bytes_max:
+            return Rejection(Reason.TOO_LARGE, f"record: over {config.record_bytes_max} bytes")
         return None
 
-    def _stub(self, source: SourceRecord, prev: int) -> Source:
+    def _stub(self, source: SourceRecord, prev: int, reason: Reason) -> Source:
         side, record, _ = source
         left_out = truncate(record.value, 0)
         return Source(
@@ -292,28 +296,33 @@ class PartitionSequencer:
             timestamp_ms=record.timestamp_ms,
             length=left_out.length,
             sha256=left_out.sha256,
+            reason=reason,
         )
 
-    def _send_dead_letter(self, source: SourceRecord, excess: str) -> None:
-        """The dead letter of an oversized record; what does not fit is left out."""
+    def _send_dead_letter(self, source: SourceRecord, refusal: Rejection) -> None:
+        """The dead letter of a record that cannot be copied.
+
+        Its key, value and headers are within the limit of a record, as those of every other dead
+        letter: what does not fit is left out, or truncated.
+        """
         record, limit = source.record, self._config.record_bytes_max
-        beginning = truncate(record.value, min(limit, VALUE_BYTES_MAX))
-        reason = DeadLetter(
+        own = producer_headers(record.headers)
+        own_bytes = record_bytes(None, None, own)
+        if len(own) > self._config.headers_max or own_bytes > limit // PART_OF_LIMIT:
+            own, own_bytes = [], 0
+        key = record.key if len(record.key or b"") <= limit // PART_OF_LIMIT else None
+        beginning = truncate(record.value, limit - own_bytes - len(key or b""))
+        letter = DeadLetter(
             self._config.topics[source.side],
             self._config.partition,
             record.offset,
-            Reason.TOO_LARGE,
-            excess,
+            refusal.reason,
+            refusal.detail,
             beginning.length,
             beginning.sha256,
             self._config.topic_ids[source.side],
         )
-        own = producer_headers(record.headers)
-        crowded = len(own) > self._config.headers_max
-        if crowded or record_bytes(None, None, own) > KEY_BYTES_MAX:
-            own = []
-        key = record.key if len(record.key or b"") <= KEY_BYTES_MAX else None
-        self._dead_letters.send(key, beginning.value, [*own, *write_headers(reason)])
+        self._dead_letters.send(key, beginning.value, [*own, *write_headers(letter)])
 
     # --- commits ---------------------------------------------------------------------------------
 

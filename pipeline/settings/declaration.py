@@ -209,7 +209,9 @@ class LimitSettings:
     streams_max: int = _is(1_000, "Streams in one partition.", 1, 100_000)
     state_bytes_max: int = _is(
         134_217_728,
-        "Memory of the learners of one partition; at it, new streams and new features are refused.",
+        "Memory of the learners of one partition; at it, new streams and new features are refused. "
+        "Half of it is the most for instances that wait, a quarter for remembered ids: beyond that "
+        "the stream that has most gives up its oldest.",
         1_048_576,
         2**40,
     )
@@ -246,11 +248,12 @@ class StreamsSettings:
 class EvaluatorSettings:
     """``[evaluator]``."""
 
-    pairs_max: int = _is(
-        50_000,
-        "Predictions kept per partition; the oldest go, and their labels are not scored any more.",
-        10,
-        10_000_000,
+    pairs_bytes_max: int = _is(
+        134_217_728,
+        "Memory of the predictions kept per partition, 400 bytes each with its label; the oldest "
+        "go, and their labels are not scored any more.",
+        4_000,
+        1 << 36,
     )
     labels_max: int = _is(
         10_000, "Labels kept per partition that came before their prediction.", 10, 10_000_000
@@ -266,7 +269,7 @@ class EvaluatorSettings:
     )
     page_streams_max: int = _is(
         500,
-        "Streams per partition that the live page can show; each takes about 50 kB of memory.",
+        "Streams per partition that the live page can show; each takes about 90 kB of memory.",
         1,
         100_000,
     )
@@ -284,7 +287,7 @@ class WebSettings:
     )
     metrics_streams_max: int = _is(
         20,
-        "Streams of a partition with series of their own in /metrics, about 40 each.",
+        "Streams of a partition with series of their own in /metrics, about 70 each.",
         0,
         10_000,
     )

@@ -144,6 +144,9 @@ def test_the_doctor_finds_a_cluster_at_work_healthy_and_then_its_dead_letters(
         assert (done.returncode, report["verdict"]) == (0, "healthy: nothing to do"), done.stdout
         alive = [each for each in report["findings"] if each["check"].startswith("members")]
         assert [(each["status"], each["text"]) for each in alive] == [("ok", "1")] * 2
+        bounds = {each["check"]: each["text"] for each in report["findings"]}
+        assert "0% of evaluator.labels_max" in bounds[f"bounds of {evaluator.url}"]
+        assert "0% of limits.streams_max" in bounds[f"bounds of {worker.url}"]
         for _ in range(3):
             stage.send("features", b"{oops", b"key")
         stage.flush()

@@ -5,6 +5,7 @@ Connect's own file sink in place of a JDBC sink, which is not on Maven Central.
 """
 
 import json
+import re
 import sqlite3
 import subprocess
 from collections.abc import Iterator
@@ -26,6 +27,12 @@ RECIPES = ROOT / "deploy" / "connect"
 POM = Path(__file__).with_name("connect-pom.xml")
 TOPICS = ("predictions", "scores")
 TYPES = {"string": "string", "int32": "integer", "int64": "integer", "double": "number"}
+LEFT_OUT = {
+    "predictions": {"experts", "guard", "why", "labels_offset", "defaulted", "default"},
+    "scores": set[str](),
+}
+"""Fields of the contract that are not in the tables: mappings, lists of texts, and what only the
+evaluator needs."""
 TRACE = ("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 EVENT = ("dtgol-event", b"stream-evicted")
 
@@ -60,6 +67,9 @@ def test_the_schema_of_a_sink_is_that_of_the_contract(topic: str) -> None:
     contract = json.loads((ROOT / "topics" / "schemas" / f"{topic}.json").read_text())
     content = json.loads(recipe(topic)["config"]["value.converter.schema.content"])
     _compare(content["fields"], contract["properties"])
+    named = {each["field"] for each in content["fields"]}
+    assert named | LEFT_OUT[topic] == contract["properties"].keys()
+    assert not named & LEFT_OUT[topic]
 
 
 def _compare(fields: list[dict[str, Any]], properties: dict[str, Any]) -> None:
@@ -102,7 +112,8 @@ def rows(path: Path) -> list[dict[str, str]]:
     """The records that the file sink wrote: Struct{name=value,…}, one on a line."""
     lines = path.read_text().splitlines() if path.exists() else []
     inner = [line.removeprefix("Struct{").removesuffix("}") for line in lines]
-    return [dict(pair.split("=", 1) for pair in line.split(",")) for line in inner]
+    pairs = (re.split(r",(?=\w+=)", line) for line in inner)  # a list has commas too
+    return [dict(pair.split("=", 1) for pair in each) for each in pairs]
 
 
 def test_predictions_and_scores_reach_their_tables_once(
@@ -162,6 +173,8 @@ def test_predictions_and_scores_reach_their_tables_once(
     assert database.execute("SELECT id, p FROM predictions ORDER BY at_offset").fetchall() == [
         (each["id"], each["p"]) for each in stage.predictions()[:2]
     ]
-    found = database.execute("SELECT id, y, correct, is_default FROM latest_scores").fetchall()
-    assert [(id, y) for id, y, *_ in found] == [("17", 1)]
+    found = database.execute("SELECT id, y, open_set, covered FROM latest_scores").fetchall()
+    assert found == [("17", 1, "[0, 1]", "true")]  # the first answers of a stream leave both open
+    sets = database.execute("SELECT threshold, open_set FROM predictions").fetchall()
+    assert sets == [(0.5, "[0, 1]")] * 2
     database.close()

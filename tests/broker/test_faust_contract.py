@@ -198,7 +198,7 @@ def test_aborted_transactions_are_delivered_only_without_the_override(
     setup: Setup, committed_only: bool
 ) -> None:
     producer = Producer({**setup.broker.config, "transactional.id": setup.group})
-    _begin(producer)
+    init_transactions(producer)
     for value, ends_well in ((b"aborted", False), (b"kept", True), (b"aborted", False)):
         producer.begin_transaction()
         producer.produce(setup.topics[0], value, b"k", partition=0)
@@ -216,7 +216,7 @@ def test_aborted_transactions_are_delivered_only_without_the_override(
 def test_open_transaction_holds_the_stream_back(setup: Setup) -> None:
     """A reader of committed records waits at the first undecided one; order is kept."""
     producer = Producer({**setup.broker.config, "transactional.id": setup.group})
-    _begin(producer)
+    init_transactions(producer)
     producer.begin_transaction()
     producer.produce(setup.topics[0], b"undecided", b"k", partition=0)
     assert producer.flush(30) == 0
@@ -230,7 +230,7 @@ def test_open_transaction_holds_the_stream_back(setup: Setup) -> None:
     assert values == [b"undecided", b"after"]
 
 
-def _begin(producer: Producer) -> None:
+def init_transactions(producer: Producer) -> None:
     """The first transaction of a broker's life waits for its coordinator to load."""
 
     def ready() -> bool:

@@ -253,6 +253,44 @@ def test_a_trimmed_journal_is_replayed_from_a_snapshot(
     assert as_json(stage, "journal", "replay", "--from", "snapshot")["equal"] is True
 
 
+def test_a_retype_reaches_every_partition_and_the_running_learner(
+    real_broker: Broker, prefix: str, tmp_path: Path
+) -> None:
+    stage = Stage(real_broker, prefix, tmp_path, partitions=2)
+    stored = [f"--set={name}={value}" for name, value in stage.chosen().items()]
+
+    def pulse() -> dict[str, Any]:
+        (partition,) = as_json(stage, "snapshot", "inspect", "--stream=ward", *stored)["partitions"]
+        (ward,) = partition["streams"]
+        (found,) = ward["features"]
+        return {**found, "step": ward["step"]}
+
+    asked = ("--stream=ward", "--feature=pulse", "--kind=continuous")
+    with stage.worker() as worker:
+        ids = {f"t{number}" for number in range(25)}
+        for number in range(25):
+            stage.features(f"t{number}", {"pulse": "broken"}, stream="ward")
+        stage.await_answers(ids, worker)
+        settled(stage, worker)
+        assert pulse()["kind"] == "nominal"
+        assert run(stage, "journal", "retype", *asked).returncode == 2, "why is not said"
+        decided = as_json(stage, "journal", "retype", *asked, "--note=a new sensor")
+        assert (decided["decided"], decided["partitions"]) == ("retype", 2)
+        for number in range(30):
+            stage.features(f"n{number}", {"pulse": 60.5 + number}, stream="ward")
+        stage.await_answers(ids | {f"n{number}" for number in range(30)}, worker)
+        settled(stage, worker)
+        found = pulse()
+    assert (found["kind"], found["kind_conflicts"], found["step"]) == ("continuous", 0, 55)
+    notes = [
+        (record.partition, orjson.loads(record.value or b"")["note"])
+        for record in stage.read("journal")
+        if ("dtgol-kind", b"retype") in record.headers
+    ]
+    assert sorted(notes) == [(0, "a new sensor"), (1, "a new sensor")]
+    assert as_json(stage, "journal", "replay")["equal"] is True
+
+
 BAD = b'{"stream":"ward","id":"bad","x":{"age":{"years":9}}}'
 
 

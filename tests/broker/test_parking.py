@@ -255,3 +255,36 @@ def test_a_topic_that_takes_smaller_records_only_is_refused_at_the_start(
     assert dtgol(real_broker, prefix, "topics", "apply").returncode == 0
     with stage.worker() as worker:
         worker.await_ready(1)
+
+
+@pytest.mark.parametrize(
+    ("entry", "deaths"),
+    [(("tests.support.deadly", "abort", "17"), 3), (("tests.support.buggy", "17"), 0)],
+    ids=["abort", "exception"],
+)
+def test_a_record_never_stops_the_evaluator_for_good(
+    real_broker: Broker, prefix: str, tmp_path: Path, entry: tuple[str, ...], deaths: int
+) -> None:
+    """It ended at every start: a label on which the scoring fails."""
+    settings = {"worker.state_directory": tmp_path / "positions"}
+    stage = Stage(real_broker, prefix, tmp_path, partitions=1, settings=settings)
+    with stage.worker() as worker:
+        for id in ("16", "17", "18"):
+            stage.features(id, {"v": 1})
+        stage.flush()
+        stage.await_answers({"16", "17", "18"}, worker)
+        for id in ("16", "17", "18"):
+            stage.label(id, 1)
+        stage.flush()
+        for _ in range(deaths):
+            with stage.process("evaluator", entry=entry) as evaluator:
+                assert evaluator.child.wait(90) != 0
+        with stage.process("evaluator", entry=entry) as evaluator:
+            wait_until(
+                lambda: {score["id"] for score in stage.scores()} == {"16", "18"},
+                "the scores of all but one",
+                90,
+                evaluator.alive,
+            )
+            counts = evaluator.status()["partitions"]["0"]["counts"]
+            assert counts["labels/failed"] == 1

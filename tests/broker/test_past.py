@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient
 from pipeline.sandbox.brokers import Broker
 from tests.broker.test_operator_commands import as_json, run, send, settled
 from tests.support.stage import Stage
+from tests.support.waiting import wait_until
 
 
 def test_what_is_archived_is_computed_again_after_the_journal_was_trimmed(
@@ -30,10 +31,10 @@ def test_what_is_archived_is_computed_again_after_the_journal_was_trimmed(
     admin = AdminClient(real_broker.config)
     admin.delete_records([trimmed])[trimmed].result(30)
     stored = [f"--set={name}={value}" for name, value in stage.chosen().items()]
-    assert (
-        "audit horizon: partition 0: predictions from journal offset"
-        in run(stage, "doctor", *stored).stdout
-    )
+    shown = run(stage, "doctor", *stored).stdout
+    assert "audit horizon: partition 0: predictions from journal offset" in shown
+    # Seen: a second line promised all days of the journal, from whatever snapshot.
+    assert shown.count("audit horizon") == 1
     gone = run(stage, "journal", "replay")
     assert (gone.returncode, "begins at 40" in gone.stderr) == (2, True)
     (report,) = as_json(stage, "journal", "replay", "--archive", files)["partitions"]
@@ -47,7 +48,13 @@ def test_an_erased_instance_is_in_no_new_snapshot_and_its_records_are_listed(
     stored = ["--set=snapshots.store=directory", f"--set=snapshots.directory={tmp_path / 's'}"]
     with stage.worker(*stored) as worker, stage.process("evaluator", *stored) as evaluator:
         stage.features("unforgettable-7", {"age": 3.0}, stream="ward")
+        big = b'{"id":"unforgettable-7","x":{"v":"' + b"z" * 300_000 + b'"}}'
+        stage.send("features", big, b"key")
+        stage.sent -= 1  # its place in the journal is a stub, no copy
+        stage.send("labels", b'{"id":"unforgettable-7', b"key")
+        stage.send("labels", b"{oops", b"key")
         stage.await_answers({"unforgettable-7"} | send(stage, 0, 20), worker)
+        wait_until(lambda: len(stage.letters()) == 3, "letters", 60, worker.alive)
         settled(stage, worker)
         held = as_json(stage, "erase", "--stream", "ward", "--id", "unforgettable-7")
         stage.sent += held["requests"]
@@ -58,6 +65,10 @@ def test_an_erased_instance_is_in_no_new_snapshot_and_its_records_are_listed(
     assert held["requests"] == 2
     found = {each["topic"]: each for each in held["topics"]}
     assert (found["features"]["records"], found["predictions"]["records"]) == (1, 1)
+    # Seen: dead letters that cannot be read, one truncated, were not listed.
+    letters = found["dead-letters"]
+    assert (letters["records"], letters["maybe"]) == (0, 2)
+    assert letters["gone_ms"] == letters["newest_ms"] + 30 * 86_400_000
     assert found["journal"]["records"] == 1
     assert found["journal"]["gone_ms"] == found["journal"]["newest_ms"] + 30 * 86_400_000
     workers = (tmp_path / "s").rglob("*/worker/**/*")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
 
 from pipeline.sandbox.brokers import Broker
 from tests.broker.test_worker import refused
+from tests.support.latin_header import Latin, send_batch
 from tests.support.stage import Process, Stage
 from tests.support.waiting import wait_until
 
@@ -299,6 +301,27 @@ def test_a_lost_tail_of_the_journal_is_copied_again(stage: Stage) -> None:
     assert fold.counts["records/broken"] == 0
     assert fold.counts["features/answered"] == 25
     assert fold.counts["labels/queued"] + fold.counts["labels/early"] == 25
+
+
+def test_what_was_refused_is_refused_again_in_a_repair(stage: Stage) -> None:
+    """Seen: librdkafka shows a record with 150,000 headers as one without any."""
+    with stage.worker() as worker:
+        stage.await_answers(feed(stage, range(10)), worker)
+    bad = [
+        (b"key", b'{"id":"many","x":{"v":1}}', [("", b"")] * 150_000),
+        (b"key", b'{"id":"latin","x":{"v":1}}', [(Latin("größe"), b"")]),
+        (b"key", b'{"id":"good","x":{"v":1}}', [("a", b"1")]),
+    ]
+    asyncio.run(send_batch(stage.broker.bootstrap, stage.topic("features"), bad))
+    commit(stage, "features", 13)
+    with stage.worker() as worker:
+        stage.await_answers({"good"}, worker)
+        assert "records 10 to 12: the journal has lost them" in worker.log_path.read_text()
+        worker.await_ready(1)
+    (fold,) = stage.verify()
+    assert fold.counts["records/stub"] == 2
+    assert {letter.reason for letter, _ in stage.letters()} == {"too-large", "header-name"}
+    assert not {"many", "latin"} & {each["id"] for each in stage.predictions()}
 
 
 def test_a_lost_tail_that_the_source_has_lost_too_is_a_refusal(stage: Stage) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,28 @@ def test_no_label_yet_shows_the_estimate_alone(open_tab: OpenTab) -> None:
         expect(page.locator("#accuracy .words")).to_contain_text("0 % of their labels are here")
         shown = [name for name in CURVES if page.locator(f"#{name}").is_visible()]
         assert shown == ["accuracy", "weights", "guard", "missing"]
+
+
+def test_estimates_coverage_and_costs_are_shown(open_tab: OpenTab) -> None:
+    given = [
+        replace(each, threshold=0.3, set=((0,), (1,), (0, 1))[number % 3])
+        for number, each in enumerate(predictions("ward-1", range(600)))
+    ]
+    with PageServer() as server:
+        server.feed(0, *given[:400], *labels("ward-1", range(400)), *given[400:])
+        page = open_tab(server.url)
+        view = server.evaluations[0].view.streams["ward-1"]
+        window, found = view.last_window(), view.estimates()
+        assert window.coverage is not None
+        assert found.calibrated.error is not None
+        expect(tile(page, "in the set")).to_have_text(f"{100 * window.coverage:.1f} %")
+        expect(tile(page, "to a human")).to_contain_text("33.")
+        expect(tile(page, "wrong")).to_contain_text(f"{window.false_positives} + ")
+        words = page.locator("#accuracy .words")
+        expect(words).to_contain_text(f"off by {100 * found.calibrated.error:.1f} points and")
+        expect(words).to_contain_text("A pure change of concept shows in neither.")
+        server.costs = (2.0, 1.0)
+        expect(tile(page, "cost")).to_be_visible()
 
 
 def test_it_survives_a_restart_of_the_evaluator(open_tab: OpenTab) -> None:

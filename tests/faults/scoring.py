@@ -11,6 +11,7 @@ from functools import partial
 import orjson
 
 from pipeline.evaluation.pairing import Bounds, Evaluation
+from pipeline.evaluation.pairs import PAIR_BYTES
 from pipeline.kafka.record import Record
 from pipeline.learning.fold_config import FoldConfig
 from tests.faults.checks import Found, Observed, snapshots, state_hash
@@ -22,7 +23,8 @@ def check_evaluator(observed: Observed) -> Found:
     """Every prediction whose label is known was scored, counted once, and the state is whole."""
     found = Found()
     own = observed.settings.evaluator
-    limits = Bounds(own.pairs_max, own.labels_max, own.window_rows, own.windows_max, own.boards_max)
+    pairs_max = own.pairs_bytes_max // PAIR_BYTES
+    limits = Bounds(pairs_max, own.labels_max, own.window_rows, own.windows_max, own.boards_max)
     topics = {name: observed.read(name) for name in ("predictions", "labels", "scores")}
     for number, repository in observed.repositories(
         "evaluator", "predictions", "labels", "journal"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from pipeline.evaluation.pairs import PAIR_BYTES
 from tests.faults.conftest import Trials
 from tests.faults.load import Flow
 from tests.faults.stored_snapshots import StoredSnapshots
@@ -79,7 +80,7 @@ def test_a_backlog_is_scored_whole_with_little_memory(trials: Trials) -> None:
     The load is over and answered before: a label that comes before its prediction is there may be
     forgotten.
     """
-    little = {"evaluator.pairs_max": 200, "evaluator.labels_max": 50}
+    little = {"evaluator.pairs_bytes_max": 200 * PAIR_BYTES, "evaluator.labels_max": 50}
     flow = Flow(per_s=600, records_min=1_500)
     name = "evaluator: a backlog, little memory"
     plan = Plan(name, workers=1, evaluators=1, partitions=1, flow=flow, settings=little)

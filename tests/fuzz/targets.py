@@ -44,7 +44,7 @@ from topics.codec import (
     write_prediction,
     write_score,
 )
-from topics.deadletters import DeadLetter
+from topics.dead_letters import DeadLetter
 from topics.headers import Header, producer_headers, read_headers, record_bytes, write_headers
 from topics.journal import ConfigChange, RecordKind, Source, read_control, write_control
 from topics.reasons import Limits, Rejection

@@ -1,4 +1,4 @@
-"""The real command with a real bug: the learner raises on one id.
+"""The real command with a real bug: the learner raises on one id, the evaluator on its label.
 
 ``python -m tests.support.buggy ID worker ...`` is ``dtgol worker ...`` with it. The product has no
 hook for this; the learner is changed from outside before the command runs.
@@ -9,6 +9,8 @@ from typing import Any
 
 from dtgol_core.learner import Learner
 from pipeline.cli import main
+from pipeline.evaluation.pairing import Evaluation
+from topics.labels import Label
 
 SECRET = "what a patient told us"
 
@@ -24,6 +26,15 @@ def poison(id: str) -> None:
         return forecast
 
     Learner.observe = buggy  # type: ignore[method-assign, assignment]
+    label = Evaluation.label
+
+    def buggy_label(self: Evaluation, seen: Label, offset: int) -> Any:
+        scores = label(self, seen, offset)
+        if seen.id == id:
+            raise ZeroDivisionError(SECRET)
+        return scores
+
+    Evaluation.label = buggy_label  # type: ignore[method-assign, assignment]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""The real command, with a learner that ends its process at one id, without raising anything.
+"""The real command, with a learner, or an evaluator, that ends its process at one id, without
+raising anything: the learner at its features, the evaluator at its label.
 
 ``python -m tests.support.deadly HOW ID worker ...`` is ``dtgol worker ...`` with it. HOW is one of
 `abort`, as compiled code does it; `kill`, as the kernel does it to a process that is out of memory;
@@ -14,6 +15,8 @@ from typing import Any
 
 from dtgol_core.learner import Learner
 from pipeline.cli import main
+from pipeline.evaluation.pairing import Evaluation
+from topics.labels import Label
 
 SPARE_BYTES = 1 << 30
 
@@ -29,6 +32,15 @@ def poison(how: str, id: str) -> None:
         return forecast
 
     Learner.observe = deadly  # type: ignore[method-assign, assignment]
+    label = Evaluation.label
+
+    def deadly_label(self: Evaluation, seen: Label, offset: int) -> Any:
+        scores = label(self, seen, offset)
+        if seen.id == id:
+            _die(how)
+        return scores
+
+    Evaluation.label = deadly_label  # type: ignore[method-assign, assignment]
 
 
 def _die(how: str) -> None:

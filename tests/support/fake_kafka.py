@@ -89,6 +89,9 @@ class FakeKafka:
             if record.offset >= start and (end is None or record.offset < end):
                 yield record
 
+    def read_source(self, topic: str, start: int, end: int) -> Iterator[Record]:
+        return self.read(topic, start, end)
+
     def stop_reading(self) -> None:
         self.stopped = True
 

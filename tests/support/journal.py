@@ -11,7 +11,7 @@ import orjson
 from pipeline.kafka.record import Record
 from pipeline.learning.fold import Fold
 from pipeline.learning.outputs import Output, PartitionRef
-from topics.deadletters import DeadLetter
+from topics.dead_letters import DeadLetter
 from topics.headers import Header, read_headers, write_headers
 from topics.journal import NO_OFFSET, Control, RecordKind, Source, write_control
 from topics.reasons import Rejection

@@ -28,7 +28,7 @@ from pipeline.sandbox.demo.play import Event, timetable
 from pipeline.settings import WebSettings
 from pipeline.web.server import Views, WebServer
 from topics.codec import write_process_event
-from topics.deadletters import DeadLetter
+from topics.dead_letters import DeadLetter
 from topics.events import ProcessEvent
 from topics.headers import write_headers
 from topics.labels import Label
@@ -53,6 +53,7 @@ class PageServer:
         self._worker = worker
         self.evaluations: dict[int, Evaluation] = {}
         self.reasons: list[str] = []
+        self.costs = (1.0, 1.0)
         self.requests = 0
         self.notices = Notices("events", "dead-letters")
         self._ids = token_file is not None
@@ -86,7 +87,9 @@ class PageServer:
         for each in self.evaluations.values():
             counts.update(each.counts)
         views = {number: each.view for number, each in self.evaluations.items()}
-        shown = streams_page(views, stream, partition, self.notices.events, self._ids)
+        shown = streams_page(
+            views, stream, partition, lambda _: self.costs, self.notices.events, self._ids
+        )
         return {
             "role": "evaluator",
             "group": "dtgol-evaluator",

@@ -1,4 +1,4 @@
-"""A worker that pauses at a chosen point: `python -m tests.support.pause_points POINT N FOLDER …`.
+"""A command that pauses at a chosen point: `python -m tests.support.pause_points POINT N FOLDER …`.
 
 The program is the real one; a function of it is wrapped, and the Nth time it is reached the wrapper
 writes the file `reached` into FOLDER and waits for a file `release` there, or to be killed. So a
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import signal
 import sys
 import threading
 import time
@@ -28,6 +29,9 @@ from pipeline.kafka.record import Record  # noqa: E402
 from pipeline.kafka.writer import CheckedProducer, Outbox  # noqa: E402
 from pipeline.learning.fold import Fold  # noqa: E402
 from pipeline.learning.poison import PoisonGuard  # noqa: E402
+from pipeline.offline.files.player import Player  # noqa: E402
+from pipeline.ops.dead_letters import Redrive  # noqa: E402
+from pipeline.ops.journal_archive import JournalArchive  # noqa: E402
 from pipeline.runtime.port import LiveKafka  # noqa: E402
 from pipeline.snapshots import directory, topic  # noqa: E402
 from pipeline.snapshots.manifest import PREFIX  # noqa: E402
@@ -193,6 +197,22 @@ def at_report(pause: Pause) -> None:
     patch.object(Outbox, "poll", silenced).start()
 
 
+def before(owner: Any, name: str) -> Callable[[Pause], None]:
+    """A method is about to be called."""
+
+    def install(pause: Pause) -> None:
+        method = getattr(owner, name)
+
+        def slow(*arguments: Any) -> Any:
+            if pause.due():
+                pause.stand()
+            return method(*arguments)
+
+        patch.object(owner, name, slow).start()
+
+    return install
+
+
 POINTS: Mapping[str, Callable[[Pause], None]] = {
     "blob": at_blob,
     "manifest": at_manifest,
@@ -202,12 +222,17 @@ POINTS: Mapping[str, Callable[[Pause], None]] = {
     "fold": at_fold,
     "fetch": at_fetch,
     "report": at_report,
+    "archive": before(JournalArchive, "_write"),
+    "redrive": before(Redrive, "_put"),
+    "produce": before(Player, "send"),
 }
 
 
 def main() -> None:
     point, number, folder = sys.argv[1:4]
     del sys.argv[1:4]
+    # Whoever is started in the background of a shell without jobs has it ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     POINTS[point](Pause(int(number), Path(folder)))
     cli.main()
 

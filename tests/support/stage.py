@@ -27,7 +27,7 @@ from pipeline.sandbox.brokers import Broker
 from tests.support.forkserver import running
 from tests.support.waiting import wait_until
 from topics.catalog import CATALOG, desired_topics
-from topics.deadletters import DeadLetter, is_marker
+from topics.dead_letters import DeadLetter, is_marker
 from topics.headers import Header, read_headers
 from topics.reasons import Rejection
 

@@ -25,7 +25,7 @@ EVERY: tuple[Tier, ...] = get_args(Tier)
 
 
 def quick(streams: Sequence[StreamSource], seeds: int, delay: int) -> list[Block]:
-    """Generated streams with one delay: all but what is slow."""
+    """One delay, nothing hidden: all but what is slow."""
     return [Block(tuple(streams), (delay,), seeds, ("main", "fifteen", "ablation"))]
 
 

@@ -7,6 +7,7 @@ to a new name first, so that half of one is never read.
 import json
 import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import asdict, replace
@@ -142,13 +143,19 @@ def _delays(job: Job, rows: int) -> int | list[int]:
     return drawn
 
 
+def _start_child() -> None:
+    """In a new process: Ctrl-C, which a terminal sends to all of them, ends it without a word."""
+    signal.signal(signal.SIGINT, lambda *_: os._exit(0))
+    prepare()
+
+
 def _run_in_processes(
     todo: Sequence[Job], processes: int, finished: Callable[[Job, Outcome], None]
 ) -> None:
     """A few jobs per process are handed out at a time, so that an interrupt ends soon."""
     context = multiprocessing.get_context("spawn")
     waiting = iter(todo)
-    with ProcessPoolExecutor(processes, mp_context=context, initializer=prepare) as pool:
+    with ProcessPoolExecutor(processes, mp_context=context, initializer=_start_child) as pool:
         running: dict[Future[Outcome], Job] = {}
         try:
             while True:

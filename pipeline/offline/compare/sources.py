@@ -57,6 +57,8 @@ class StreamSource:
     digest: str = ""
     change: int = 0
     shuffled: bool = False
+    limit: int | None = None
+    """Of a file only so many rows."""
 
     @property
     def moving(self) -> bool:
@@ -64,8 +66,8 @@ class StreamSource:
         return self.family in ("moving files", "moving clouds")
 
 
-def files(folder: Path, shuffle: bool = False) -> list[StreamSource]:
-    """The sets of a folder, by name.
+def files(folder: Path, shuffle: bool = False, limit: int | None = None) -> list[StreamSource]:
+    """The sets of a folder, by name, up to `limit` rows of each.
 
     Without `shuffle` rows keep the order of their file, but for the known sets that have none.
     """
@@ -73,14 +75,16 @@ def files(folder: Path, shuffle: bool = False) -> list[StreamSource]:
     if not found:
         raise InputError(f"there are no CSV files in {folder}")
     return [
-        _file(path, "large" if path.stem in LARGE else "sets", shuffle or path.stem in SHUFFLED)
+        _file(
+            path, "large" if path.stem in LARGE else "sets", shuffle or path.stem in SHUFFLED, limit
+        )
         for path in found
     ]
 
 
-def moving_files(folder: Path) -> list[StreamSource]:
+def moving_files(folder: Path, limit: int | None = None) -> list[StreamSource]:
     """The streams of the sub-folder ``moving``, by name, in the order of their files."""
-    return [_file(path, "moving files", shuffled=False) for path in _csv_files(folder / "moving")]
+    return [_file(path, "moving files", False, limit) for path in _csv_files(folder / "moving")]
 
 
 def generated(rows: int) -> list[StreamSource]:
@@ -103,9 +107,10 @@ def _csv_files(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: path.stem.lower())
 
 
-def _file(path: Path, family: Family, shuffled: bool) -> StreamSource:
+def _file(path: Path, family: Family, shuffled: bool, limit: int | None) -> StreamSource:
+    rows = _count(path) if limit is None else min(limit, _count(path))
     return StreamSource(
-        path.stem, _count(path), family, str(path), _sha256(path), shuffled=shuffled
+        path.stem, rows, family, str(path), _sha256(path), shuffled=shuffled, limit=limit
     )
 
 
@@ -115,7 +120,8 @@ def rows_of(source: StreamSource, missing: str, seed: int) -> list[Row]:
     mask = Mask.parse(missing)
     if source.path:
         path = Path(source.path)
-        return list(read_records(path, mask=mask, seed=seed, shuffle=source.shuffled))
+        rows = read_records(path, mask=mask, seed=seed, shuffle=source.shuffled, limit=source.limit)
+        return list(rows)
     if source.name in MOVING:
         generator = np.random.default_rng([seed, len(STREAMS) + sorted(MOVING).index(source.name)])
         stream = generate_moving(source.name, source.rows, generator, mask.rate)
@@ -125,12 +131,12 @@ def rows_of(source: StreamSource, missing: str, seed: int) -> list[Row]:
     generator = np.random.default_rng(drawing)
     stream = generate(source.name, source.rows, generator, change, NOISE[source.name])
     masks = np.random.default_rng(masking)
-    rows = []
+    made = []
     for number, (record, label) in enumerate(stream.records()):
         dropped = mask.draw(len(stream.names), masks).tolist()
         cells = zip(record.items(), dropped, strict=True)
-        rows.append(Row(number, {name: x for (name, x), drop in cells if not drop}, label))
-    return rows
+        made.append(Row(number, {name: x for (name, x), drop in cells if not drop}, label))
+    return made
 
 
 def _count(path: Path) -> int:

@@ -17,7 +17,15 @@ import orjson
 from dtgol_core.types import Value
 from pipeline.errors import InputError
 from pipeline.offline.files.source import Source
-from pipeline.offline.files.tables import Column, Layout, TableRow, check_positive, parse_time
+from pipeline.offline.files.tables import (
+    KINDS,
+    Column,
+    Layout,
+    TableRow,
+    check_positive,
+    list_columns,
+    parse_time,
+)
 
 _KINDS = {float: "number", int: "number", bool: "true/false", str: "text"}
 
@@ -54,6 +62,23 @@ class JsonTable:
                 values: list[Value] = [features.get(name) for name in self.names]
                 moment = parse_time(_text(time))
                 yield TableRow(values, self._truth(label), _text(id), _text(key), moment)
+
+    def describe(self) -> Iterator[str]:
+        """A line for each type of column, and one for each column that is mixed.
+
+        No type is decided here: values are passed on as they are, and the learner decides as it
+        does for records from Kafka.
+        """
+        for kind in KINDS:
+            names = [column.name for column in self.columns if list(column.types) == [kind]]
+            yield from list_columns(kind, names)
+        yield from list_columns("empty", [each.name for each in self.columns if not each.types])
+        for column in self.columns:
+            if len(column.types) > 1:
+                yield (
+                    f"mixed: {column.words}; passed on as they are: the learner goes by the type "
+                    f"that most of the first cells have, and cells of another are missing"
+                )
 
     def _truth(self, label: Any) -> int | None:
         """0 or 1, None where it is missing; a `KeyError` for anything else."""

@@ -28,6 +28,9 @@ STRAY_MAX = 0.05
 V58, and the texts are what the column is about."""
 SECONDS_MAX = 100_000_000_000
 """A time below it is in seconds: as milliseconds it would be before March 1973."""
+NAMES_MAX = 20
+"""Names of columns in one line."""
+KINDS = ("number", "true/false", "text")
 _SEPARATORS = (",", ";", "\t")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _WHOLE = re.compile(r"[+-]?\d{1,15}")  # fifteen digits: exact as a float too
@@ -105,15 +108,25 @@ class Column:
         return "number" if numbers else "true/false"
 
     @property
-    def mixed(self) -> str | None:
-        """Its cells in words if they are of several types; None if they are of one."""
-        cells = {kind: count for kind, count in self.seen.most_common() if kind != "missing"}
-        if len(cells) < 2:
-            return None
-        words = ", ".join(f"{count} {kind}{'s' * (count > 1)}" for kind, count in cells.items())
+    def types(self) -> dict[str, int]:
+        """How many cells it has of each type; the most frequent first."""
+        return {kind: count for kind, count in self.seen.most_common() if kind != "missing"}
+
+    @property
+    def words(self) -> str:
+        """Its name, and its cells by type with an example."""
+        counts = self.types.items()
+        words = ", ".join(f"{count} {kind}{'s' * (count > 1)}" for kind, count in counts)
         example = f" (such as {self.stray!r})" if self.stray is not None else ""
+        return f"{self.name}: {words}{example}"
+
+    @property
+    def mixed(self) -> str | None:
+        """What becomes of its cells if they are of several types; None if they are of one."""
+        if len(self.types) < 2:
+            return None
         fate = "" if self.kind == "text" else "; what is no " + self.kind + " is missing"
-        return f"{self.name}: {words}{example}; taken as {self.kind}{fate}"
+        return f"{self.words}; taken as {self.kind}{fate}"
 
 
 class Table(Protocol):
@@ -129,6 +142,16 @@ class Table(Protocol):
 
     def rows(self) -> Iterator[TableRow]:
         """The rows in the order of the file."""
+
+    def describe(self) -> Iterator[str]:
+        """For people: a line for each kind of column, and one for each column that is mixed."""
+
+
+def list_columns(kind: str, names: list[str]) -> Iterator[str]:
+    """One line with the columns of a kind, the first of them by name; none if there are none."""
+    if names:
+        more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
+        yield f"{kind} columns ({len(names)}): {', '.join(names[:NAMES_MAX])}{more}"
 
 
 class CsvTable:
@@ -166,6 +189,12 @@ class CsvTable:
                     self._cell(cells, "key"),
                     parse_time(self._cell(cells, "time")),
                 )
+
+    def describe(self) -> Iterator[str]:
+        """A line for each kind of column, and one for each column that is mixed."""
+        for kind in KINDS:
+            yield from list_columns(kind, [each.name for each in self.columns if each.kind == kind])
+        yield from (f"mixed: {each.mixed}" for each in self.columns if each.mixed is not None)
 
     def _cell(self, cells: list[str], use: str) -> str | None:
         """What a row has in a column that is no feature."""

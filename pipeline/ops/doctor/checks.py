@@ -1,15 +1,25 @@
 """All checks of the doctor, causes before their effects."""
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
 from pipeline.errors import ClusterError, RefusalError, RequestError
 from pipeline.kafka.clients import ClientSettings, MonitoredAdmin
-from pipeline.kafka.reader import Reader, Tail, read_range
+from pipeline.kafka.reader import Reader, Tail
 from pipeline.kafka.record import Record
 from pipeline.kafka.topic_admin import find, inspect
-from pipeline.ops.doctor import clocks, horizon, keys, letters, members, readiness, state, writable
+from pipeline.ops.doctor import (
+    clocks,
+    horizon,
+    keys,
+    letters,
+    members,
+    processes,
+    scoring,
+    state,
+    writable,
+)
 from pipeline.ops.doctor.findings import Finding, fine, note, problem
 from pipeline.ops.lag import Lag, group_lag
 from pipeline.ops.parked import JournalPartition
@@ -37,14 +47,26 @@ class ClusterTarget:
     store: Store
     """Of the worker's snapshots."""
     web: Sequence[str]
-    """Addresses of running processes, whose /readyz is asked."""
+    """Addresses of running processes, whose /readyz and /metrics are asked."""
+    web_token: str | None
+    """What these want to see; a secret."""
     worker_group: str
+    evaluator_store: Store
+    """Of the evaluator's snapshots."""
+    pairs_max: int
+    """Predictions of a partition that the evaluator remembers."""
     ahead_max: int
     """How far the sequencer may be ahead of its learner: where a parked record is looked for."""
 
 
-def run_checks(target: ClusterTarget, samples: int, probe: bool) -> Iterator[Finding]:
-    """Every finding, as soon as it is there; `ClusterError` if there is nothing to check."""
+def run_checks(
+    target: ClusterTarget, samples: int, probe: bool, show: Callable[[str], None] = lambda _: None
+) -> Iterator[Finding]:
+    """Every finding, as soon as it is there; `ClusterError` if there is nothing to check.
+
+    `show` gets the name of what takes long, before it is looked at.
+    """
+    show("asking the cluster")
     with closing(Reader(target.client)) as reader:
         metadata = reader.metadata()
     counts = {name: len(topic.partitions) for name, topic in metadata.topics.items()}
@@ -68,15 +90,20 @@ def run_checks(target: ClusterTarget, samples: int, probe: bool) -> Iterator[Fin
         yield from _topic_settings(target, there["features"])
     yield from members.check_members(target.client, list(target.groups))
     for address in target.web:
-        yield readiness.check_ready(address)
+        yield from processes.check_process(address, target.web_token)
+    show("reading the newest records")
     yield from _samples(target, there, samples, probe)
-    yield from _parked(target, there.get("journal", 0))
+    yield from _parked(target, there.get("journal", 0), show)
     if "journal" in there:
-        yield from _state(target, there["journal"])
+        yield from _state(target, there["journal"], show)
+        pairs_max = target.pairs_max
+        yield from scoring.check_scoring(target.evaluator_store, there["journal"], pairs_max)
+    show("looking how far back predictions can be computed again")
     journal = topic_name(target.prefix, "journal")
     about = (target.client, journal, there.get("journal", 0), target.store)
     yield from horizon.horizons(*about, clocks.now_ms())
     for group, topics in target.groups.items():
+        show(f"counting what {group} has not read")
         for lag in group_lag(target.client, group, topics):
             if (group, lag.topic) in target.committed_at_once:
                 yield from _lag(lag, BEHIND_MAX, "behind")
@@ -164,41 +191,36 @@ def _stamped_by_broker(target: ClusterTarget, names: list[str]) -> set[str]:
     }
 
 
-def _state(target: ClusterTarget, partitions: int) -> Iterator[Finding]:
-    """What the newest snapshots show, and how far back predictions can be computed again."""
+def _state(
+    target: ClusterTarget, partitions: int, show: Callable[[str], None]
+) -> Iterator[Finding]:
+    """What the newest snapshots show."""
     journal = topic_name(target.prefix, "journal")
-    states, oldest_ms, trimmed = [], [], 0
+    states = []
     try:
         with closing(Reader(target.client)) as reader:
-            marks = [reader.watermarks(journal, number) for number in range(partitions)]
-        for number, (low, high) in enumerate(marks):
+            ends = [reader.watermarks(journal, number).high for number in range(partitions)]
+        for number, end in enumerate(ends):
+            show(f"reading the newest snapshot, partition {number + 1} of {partitions}")
             found = newest_fold(target.store, number)
             if found is not None:
                 written = target.store.written_ms(number, found[1].name)
-                states.append(state.PartitionState(found[0], written, high))
-            trimmed += low > 0
-            first = next(iter(read_range(target.client, journal, number, low, high)), None)
-            if first is not None:
-                oldest_ms.append(first.timestamp_ms)
+                states.append(state.PartitionState(found[0], written, end))
     except (ClusterError, RequestError, RefusalError) as error:
         yield note("snapshots", f"could not be read: {error}")
         return
-    now = clocks.now_ms()
-    yield from state.check_state(states, target.snapshot_ms, target.snapshot_records, now)
-    if oldest_ms:
-        days = (now - max(oldest_ms)) / 86_400_000
-        since = "from a snapshot only" if trimmed else "from the beginning"
-        yield fine(
-            "audit horizon",
-            f"predictions of the last {days:.1f} days can be computed again, {since}",
-        )
+    about = target.snapshot_ms, target.snapshot_records, clocks.now_ms()
+    yield from state.check_state(states, *about)
 
 
-def _parked(target: ClusterTarget, partitions: int) -> Iterator[Finding]:
+def _parked(
+    target: ClusterTarget, partitions: int, show: Callable[[str], None]
+) -> Iterator[Finding]:
     """Partitions that wait for an operator's decision; the crashes are in the journal."""
     check = "parked partitions"
     journal, found = topic_name(target.prefix, "journal"), False
     for number in range(partitions):
+        show(f"looking for parked records, partition {number + 1} of {partitions}")
         partition = JournalPartition(target.client, journal, target.worker_group, number)
         try:
             parked = partition.parked(2 * target.ahead_max + BEHIND_MAX)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pipeline.kafka.record import Record
 from pipeline.ops.doctor.findings import Finding, fine, note, problem
 from pipeline.ops.doctor.keys import sample
-from topics.deadletters import DeadLetter, is_marker
+from topics.dead_letters import DeadLetter, is_marker
 from topics.headers import read_headers
 from topics.reasons import Rejection
 

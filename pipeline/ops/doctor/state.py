@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 from pipeline.learning.fold import Fold
 from pipeline.ops.doctor.findings import Finding, fine, note, problem
-from topics.codec import read_label
-from topics.labels import Label
 
 HELD_MAX_MS = 3_600_000
 """A label may be some minutes ahead of its features; after an hour they went elsewhere."""
@@ -21,7 +19,18 @@ LATE_MAX = 0.01
 FULL_MAX = 0.9
 AGE_FACTOR = 10
 """Snapshots that are so many times overdue are not late, they fail."""
-FILL = "raise the limit, or send fewer of them: what is beyond it is refused"
+
+NO_FAULT = frozenset(
+    {
+        "delay.pending_bytes_max",
+        "delay.pending_max",
+        "delay.settled_max",
+        "evaluator.pairs_bytes_max",
+        "worker.queue_bytes_max",
+    }
+)
+"""Bounds at which only the oldest goes, or what comes waits: a full one is no fault by itself.
+Labels that come too late because of it are counted, and judged by their share; so is the lag."""
 
 
 class PartitionState(NamedTuple):
@@ -64,22 +73,18 @@ def _ages(
 
 
 def _held(states: list[PartitionState], now_ms: int) -> Finding:
-    """Labels that wait for features: some are early, old ones are under a wrong key or id."""
+    """Labels that wait for features: some are early, old ones are under a wrong key or id.
+
+    Their age is since they were appended to the journal: labels of a backfill are old by event
+    time, and may have come a second ago.
+    """
     check = "held labels"
-    held, oldest_ms = 0, now_ms
-    for fold, _, _ in states:
-        held += len(fold.streams.unopened)
-        waits = fold.streams.unopened.oldest
-        oldest_ms = oldest_ms if waits is None else min(oldest_ms, waits.ts)
-        for stream in fold.streams.values():
-            held += len(stream.early)
-            for early in stream.early.values():
-                label = read_label(early.value, early.key, now_ms)
-                oldest_ms = min(oldest_ms, label.ts) if isinstance(label, Label) else oldest_ms
-    text = (
-        f"{held} labels wait for their features, the oldest for {(now_ms - oldest_ms) / 1000:.0f} s"
-    )
-    if now_ms - oldest_ms > HELD_MAX_MS:
+    held = sum(len(fold.streams.unopened) for fold, _, _ in states)
+    held += sum(len(stream.early) for fold, _, _ in states for stream in fold.streams.values())
+    since = [fold.oldest_early_ms for fold, _, _ in states if fold.oldest_early_ms is not None]
+    age_ms = max(0, now_ms - min(since, default=now_ms))
+    text = f"{held} labels wait for their features, the oldest for {age_ms / 1000:.0f} s"
+    if age_ms > HELD_MAX_MS:
         return problem(check, text, "send each label under the key, stream and id of its features")
     return note(check, text) if held else fine(check, "none")
 
@@ -132,30 +137,69 @@ def _conflicts(states: list[PartitionState]) -> Iterator[Finding]:
     yield fine(check, f"{counted} cells of another kind than their feature, taken as missing")
 
 
+class Share(NamedTuple):
+    """How much of a bound is in use in one place, and what happens at it."""
+
+    what: str
+    used: int
+    most: int
+    place: str
+    setting: str
+    at_bound: str
+
+    @property
+    def ratio(self) -> float:
+        return self.used / max(1, self.most)
+
+    @property
+    def text(self) -> str:
+        return f"{self.used} of {self.most} {self.what} ({self.place})"
+
+
 def _fullness(states: list[PartitionState]) -> Iterator[Finding]:
     """What is bounded, against its bound; the fullest of each."""
-    fullest: dict[str, tuple[float, str]] = {}
+    fullest: dict[str, Share] = {}
     for fold, _, _ in states:
-        where = f"partition {fold.ref.partition}"
-        shares = [
-            ("streams", len(fold.streams), fold.config.streams_max, where),
-            ("bytes of learners", fold.streams.state_bytes, fold.config.state_bytes_max, where),
-            ("bytes of early labels", fold.streams.early_bytes, fold.config.early_bytes_max, where),
-        ]
-        for name, stream in fold.streams.items():
-            learner, place = stream.learner, f"{where}, stream {name}"
-            config = learner.config
-            shares += [
-                ("columns", learner.columns.width, config.copula.max_columns, place),
-                ("instances without a label", learner.pending, config.delay.pending_max, place),
-                ("early labels", learner.delay.early_labels, config.delay.early_max, place),
-            ]
-        for what, used, most, place in shares:
-            share = used / max(1, most)
-            text = f"{used} of {most} {what} ({place})"
-            fullest[what] = max(fullest.get(what, (-1.0, "")), (share, text))
-    full = [text for share, text in fullest.values() if share > FULL_MAX]
-    for text in full:
-        yield problem("bounds", text, FILL)
+        for share in _shares(fold):
+            known = fullest.get(share.setting)
+            if known is None or share.ratio > known.ratio:
+                fullest[share.setting] = share
+    full = [share for share in fullest.values() if share.ratio > FULL_MAX]
+    for share in full:
+        judge = note if share.setting in NO_FAULT else problem
+        yield judge("bounds", share.text, f"raise {share.setting}: at it {share.at_bound}")
     if not full:
-        yield fine("bounds", "; ".join(text for _, text in fullest.values()))
+        yield fine("bounds", "; ".join(share.text for share in fullest.values()))
+
+
+def _shares(fold: Fold) -> Iterator[Share]:
+    """Every bound of a partition and of its streams."""
+    where, config, streams = f"partition {fold.ref.partition}", fold.config, fold.streams
+    for what, used, most, setting, at_bound in (
+        ("streams", len(streams), config.streams_max, "limits.streams_max",
+         "further ones are refused"),
+        ("bytes of learners", streams.state_bytes, config.state_bytes_max,
+         "limits.state_bytes_max", "new streams and features are refused"),
+        ("bytes of early labels", streams.early_bytes, config.early_bytes_max,
+         "limits.early_bytes_max", "the oldest become dead letters"),
+    ):  # fmt: skip
+        yield Share(what, used, most, where, setting, at_bound)
+    late = "the oldest expire, and their labels come too late"
+    for name, stream in streams.items():
+        learner, delay = stream.learner, stream.learner.delay
+        bounds = learner.config.delay
+        columns_max = learner.config.copula.max_columns
+        for what, used, most, setting, at_bound in (
+            ("columns", learner.columns.width, columns_max, "copula.max_columns",
+             "records with further features are refused"),
+            ("instances without a label", learner.pending, bounds.pending_max,
+             "delay.pending_max", late),
+            ("bytes of these instances", delay.pending_bytes, bounds.pending_bytes_max,
+             "delay.pending_bytes_max", late),
+            ("early labels", delay.early_labels, bounds.early_max, "delay.early_max",
+             "the oldest become dead letters"),
+            ("remembered ids", len(delay.settled), bounds.settled_max, "delay.settled_max",
+             "the oldest are forgotten, and count as new if they come back"),
+        ):  # fmt: skip
+            place = f"{where}, stream {name}"
+            yield Share(what, used, most, place, setting, at_bound)

@@ -180,6 +180,7 @@ function accuracyOptions(chart) {
       { label: "predictions", value: (_, value) => number(value) },
       shareLine("more frequent label", "quiet", { dash: [1, 3], width: 1.5 }),
       shareLine("naive", "naive", { width: 1.5 }),
+      shareLine("last labelled window then", "estimated", { dash: [1, 4], width: 1.5 }),
       shareLine("estimated, without labels", "estimated", { dash: [5, 4], width: 1.5 }),
       shareLine("forecast", "forecast", { width: 2.5 }),
     ],
@@ -403,7 +404,7 @@ export class Charts {
     for (const chart of Object.values(all)) chart.marks = stream.marks ?? [];
     this.giveColours(this.colours.experts, Object.keys(stream.experts));
     this.giveColours(this.colours.guard, Object.keys(stream.guard));
-    this.accuracy(predictions);
+    this.accuracy(predictions, stream.estimates);
     if (experts.curves.length) this.weights(experts, predictions);
     if (guard.curves.length) this.guard(guard, predictions);
     this.missing(predictions);
@@ -422,14 +423,17 @@ export class Charts {
     }
   }
 
-  accuracy(blocks) {
+  accuracy(blocks, { calibrated, last_window: labelled }) {
     const found = byPrediction(blocks);
-    const off = found.estimateError;
+    const off = ({ error }) => (error == null ? "unknown" : `${(100 * error).toFixed(1)} points`);
     const words = `A point holds ${number(found.rows)} predictions. `
       + (found.tail.count ? `The shaded ones still wait: ${share(found.tail.share, 0)} of their labels are here. ` : "")
-      + "Dashed is the accuracy that the probabilities claim; a pure change of concept does not show in it."
-      + (off == null ? "" : ` So far it was off by ${(100 * off).toFixed(1)} points on average.`);
-    this.all.accuracy.draw([found.x, found.majority, found.naive, found.estimated, found.accuracy], found, words);
+      + "Dashed is the accuracy that calibrated probabilities claim, dotted that of the labels that had come then: "
+      + `now ${share(calibrated.now) || "unknown"} and ${share(labelled.now) || "unknown"}. `
+      + (calibrated.error == null ? "" : `So far they were off by ${off(calibrated)} and ${off(labelled)} on average. `)
+      + "A pure change of concept shows in neither.";
+    const curves = [found.majority, found.naive, found.lastWindow, found.estimated, found.accuracy];
+    this.all.accuracy.draw([found.x, ...curves], found, words);
     if (!blocks.scored.some((count) => count > 0)) return;
     const last = [found.loss, found.naiveLoss].map((values) => values.findLast((value) => value != null));
     const nats = last.map((value) => value?.toFixed(3) ?? "–");

@@ -113,6 +113,7 @@ function showStream(selected, rows) {
     ["gain", row.scored ? points(row.accuracy - row.naive) : "–", ""],
     ["median delay", duration(row.median_delay_ms), ""],
     ["missing features", share(seen, 0), "lately"],
+    ...decisionTiles(selected),
   ];
   $("tiles").replaceChildren(...tiles.map(([name, value, more]) =>
     element("div", {}, element("dt", {}, name), element("dd", {}, value), element("dd", { class: "quiet" }, more))));
@@ -121,6 +122,25 @@ function showStream(selected, rows) {
   showMarks(selected.marks);
   recent.show(selected);
   setText($("recent-ids"), selected.recent.some(({ id }) => id != null) ? "" : "Ids are shown only where a token is set (web.token_file).");
+}
+
+/** What hard labels and sets were worth: of the last window, and below it since the stream began. */
+function decisionTiles({ window, decision }) {
+  if (!window.labels || !decision) return [];
+  const since = (text) => `since it began ${text}`;
+  const classes = `label 0 ${share(window.coverage_0, 0)}, label 1 ${share(window.coverage_1, 0)}`;
+  const { cost_fp: fp, cost_fn: fn } = decision;
+  const wrong = `${number(window.false_positives)} + ${number(window.false_negatives)}`;
+  return [
+    ["in the set", share(window.coverage), `${classes}; ${since(share(decision.coverage))}`],
+    ["to a human", share(window.undecided), since(share(decision.undecided))],
+    ["precision", share(window.precision), since(share(decision.precision))],
+    ["recall", share(window.recall), since(share(decision.recall))],
+    fp === 1 && fn === 1
+      ? ["wrong", wrong, `false positives + missed; ${since(`${number(decision.false_positives)} + ${number(decision.false_negatives)}`)}`]
+      : ["cost", ((fp * window.false_positives + fn * window.false_negatives) / window.labels).toFixed(3),
+        `a prediction; naive ${decision.naive_cost?.toFixed(3)}, ${since(decision.cost?.toFixed(3))}`],
+  ];
 }
 
 function showProcess({ partitions, counts }) {

@@ -32,13 +32,14 @@ export const windowRows = (counts) =>
 export function byPrediction(blocks) {
   const { predicted, scored } = blocks;
   const rows = windowRows(predicted);
-  const names = ["predicted", "scored", "errors", "naive_errors", "loss", "naive_loss", "estimated", "ones"];
+  const names = ["predicted", "scored", "errors", "naive_errors", "loss", "naive_loss", "estimated",
+    "last_window", "last_known", "ones"];
   const sums = rolling(predicted, rows, ...names.map((name) => blocks[name]));
   const known = ([n, labels]) => labels >= Math.max(5, n / 10);
   const at = (column) =>
     sums.map((each) => (known(each) ? column(Object.fromEntries(names.map((n, i) => [n, each[i]]))) : null));
   const mostlyOne = 2 * sum(blocks.ones) > sum(scored);
-  const found = {
+  return {
     rows,
     x: cumulative(predicted, blocks.before),
     times: blocks.last_ms,
@@ -46,13 +47,11 @@ export function byPrediction(blocks) {
     naive: at((w) => 1 - w.naive_errors / w.scored),
     majority: at((w) => (mostlyOne ? w.ones : w.scored - w.ones) / w.scored),
     estimated: sums.map((each) => ratio(each[6], each[0])),
+    lastWindow: sums.map((each) => ratio(each[7], each[8])),
     loss: at((w) => w.loss / w.scored),
     naiveLoss: at((w) => w.naive_loss / w.scored),
     tail: tailOf(predicted, scored),
   };
-  const judged = found.accuracy.flatMap((value, i) =>
-    value == null || i >= found.tail.start ? [] : [Math.abs(value - found.estimated[i])]);
-  return { ...found, estimateError: ratio(sum(judged), judged.length) };
 }
 
 /** The newest blocks with clearly fewer labels than usual, and the share of labels in them. */

@@ -426,3 +426,17 @@ def test_what_a_journal_holds_spells_out_every_key(name: str) -> None:
             shorter = {other: each for other, each in values.items() if other != key}
             with pytest.raises(ConfigError, match=f"{section}.{key} is not spelled out"):
                 Config.read_whole(mapping | {section: shorter})
+
+
+def test_snapshots_of_many_streams_share_one_configuration() -> None:
+    """Reading it took most of the time of a restore."""
+    mapping = Config().as_mapping()
+    assert Config.read_whole(mapping) is Config.read_whole(Config().as_mapping())
+    assert (
+        Config.read_whole({**mapping, "ablate": {**mapping["ablate"]}}).shape_differs(
+            Config.read_whole(mapping)
+        )
+        == []
+    )
+    with pytest.raises(ConfigError, match="delay"):
+        Config.read_whole({**mapping, "delay": {"steps": object()}})

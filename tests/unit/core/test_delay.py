@@ -7,12 +7,13 @@ from dtgol_core.config import DelayConfig
 from dtgol_core.delay import (
     BLOCK_STEPS,
     EXPIRE_STEP_MAX,
+    SHARED_BOUND,
     DelayTable,
     Departure,
     PendingInstance,
 )
 from dtgol_core.ids import Settled
-from dtgol_core.state import SnapshotError
+from dtgol_core.state import SnapshotError, clone, combine, digest
 from dtgol_core.types import LabelOutcome, Vectors
 
 
@@ -357,3 +358,47 @@ def test_a_table_of_another_layout_is_refused(numbers: int, columns: int) -> Non
     DelayTable.restore(DelayConfig(), table.snapshot(), 3, columns=5)
     with pytest.raises(SnapshotError, match="does not fit together"):
         DelayTable.restore(DelayConfig(), table.snapshot(), numbers, columns)
+
+
+@pytest.mark.parametrize("expired", ["drop", 1])
+def test_instances_are_given_up_for_other_tables_but_for_those_of_the_newest_block(
+    expired: object,
+) -> None:
+    table = table_of(expired=expired)
+    fill(table, range(1, 2 * BLOCK_STEPS + 10))
+    table.add_label("3", 1, 5)
+    held = table.pending_bytes
+    left = table.give_up_oldest()
+    assert [each.instance.step for each in left] == list(range(1, EXPIRE_STEP_MAX + 1))
+    assert [(each.instance.step, each.label) for each in left if each.label is not None] == [(3, 1)]
+    assert not any(each.defaulted for each in left)
+    assert table.expired_by("1") == SHARED_BOUND
+    assert table.add_label("1", 1, 600)[0] is LabelOutcome.LATE
+    assert table.add_label("3", 1, 600)[0] is LabelOutcome.REPEATED
+    while table.can_give_up:
+        assert table.give_up_oldest()
+    assert len(table) == 10
+    assert table.pending_bytes < held / 2
+    assert table.give_up_oldest() == []
+    again = restored(table)
+    assert (again.expired_by("2"), again.pending_bytes) == (SHARED_BOUND, table.pending_bytes)
+
+
+def test_an_empty_table_has_nothing_to_give_up() -> None:
+    assert table_of().give_up_oldest() == []
+
+
+def test_a_copy_shares_full_blocks_and_nothing_that_changes() -> None:
+    """A look runs on a copy of the learner: it must not copy all that waits, nor change it."""
+    table = table_of()
+    fill(table, range(1, 301))
+    before = digest(combine({"delay": table.snapshot()}))
+    other = clone(table)
+    assert other._blocks[0].vectors is table._blocks[0].vectors
+    assert other._blocks[1].vectors is not table._blocks[1].vectors
+    other.add_label(table._blocks[0].ids[7], 1, 300)
+    other.settle_due(301)
+    other.open(instance("new", 301))
+    assert len(other) == len(table)
+    assert not table.waits("new")
+    assert digest(combine({"delay": table.snapshot()})) == before

@@ -105,3 +105,17 @@ def test_a_snapshot_that_does_not_fit_together_is_refused() -> None:
         IdMemory.restore(10, None, taken | {"first": 11})
     with pytest.raises(SnapshotError, match="does not fit together"):
         IdMemory.restore(10, None, taken | {"ever": 9})
+
+
+def test_the_oldest_chunk_is_forgotten_on_request_also_after_a_snapshot() -> None:
+    memory = filled(2 * CHUNK_IDS + 3)
+    taken = memory.state_bytes
+    memory.forget_oldest()
+    assert memory.state_bytes == taken - CHUNK_IDS * ids_module.ID_BYTES
+    for each in (memory, restored(memory)):
+        assert len(each) == CHUNK_IDS + 3
+        assert each.find(str(CHUNK_IDS - 1)) is None
+        assert each.find(str(CHUNK_IDS)) is not None
+        assert each.can_forget
+    memory.forget_oldest()
+    assert (len(memory), memory.can_forget) == (3, False)

@@ -4,6 +4,7 @@ import json
 import math
 import random
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -226,3 +227,34 @@ def test_a_bin_ends_at_its_top(value: int, bits: int) -> None:
     assert value <= top <= value + (value >> bits)
     assert exponential_bin(top, bits) == number
     assert exponential_bin(top + 1, bits) == number + 1
+
+
+def test_hard_labels_go_by_the_threshold_for_forecast_and_naive() -> None:
+    board = Scoreboard()
+    for p, naive, y in ((0.3, 0.1, 1), (0.3, 0.4, 0), (0.1, 0.3, 0), (0.9, 0.1, 1)):
+        board.add(p, naive, y, 1, threshold=0.2)
+    total = board.total()
+    forecast, naive_quality = total.forecast, total.naive
+    assert (forecast.accuracy, forecast.precision, forecast.recall) == (0.75, 2 / 3, 1.0)
+    assert (forecast.false_positives, forecast.false_negatives) == (1, 0)
+    assert (naive_quality.accuracy, naive_quality.recall) == (0.0, 0.0)
+    assert forecast.cost(5.0, 1.0, total.count) == 1.25
+    assert naive_quality.cost(5.0, 1.0, total.count) == (2 * 5 + 2 * 1) / 4
+
+
+@given(st.lists(st.tuples(scored_predictions, st.sampled_from([(), (0,), (1,), (0, 1)]))))
+def test_coverage_counts_the_sets_that_had_the_label(given_sets: list[Any]) -> None:
+    board = Scoreboard(window_rows=16, windows_max=4)
+    for (p, naive, y, step, delay), each in given_sets:
+        board.add(p, naive, y, step, delay, 0.3, each)
+    found, pairs = board.total().coverage, [(s[2], each) for s, each in given_sets]
+    for y in (0, 1):
+        of_class = [y in each for label, each in pairs if label == y]
+        assert found.by_class[y] == (sum(of_class) / len(of_class) if of_class else None)
+    if pairs:
+        assert found.share == sum(y in each for y, each in pairs) / len(pairs)
+        assert found.undecided == sum(len(each) == 2 for _, each in pairs) / len(pairs)
+    else:
+        assert (found.share, found.undecided) == (None, None)
+    again = Scoreboard.restore(json.loads(json.dumps(board.snapshot())))
+    assert again.summary() == board.summary()

@@ -52,6 +52,7 @@ def test_bad_record_is_refused_with_its_reason(bad: BadRecord) -> None:
 
 
 DECIDED_LATER = {
+    Reason.HEADER_NAME,
     Reason.NOT_FINITE,
     Reason.KIND_CONFLICT,
     Reason.OUT_OF_BOUNDS,

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.deadletters import (
+from topics.dead_letters import (
     DeadLetter,
     connect_headers,
     truncate,
@@ -64,6 +64,7 @@ def test_the_quick_reader_of_copies_agrees_with_the_general_one(
         headers = [headers[place] for place in order]
     for more in ([], [("trace-id", b"x")], [("dtgol-length", b"3")], headers[:1]):
         assert read_source([*headers, *more]) == read_headers(Source, [*headers, *more])
+        assert read_source([*more, *headers]) == read_headers(Source, [*more, *headers])
 
 
 def test_the_quick_writer_of_copies_agrees_with_the_general_one() -> None:
@@ -103,6 +104,9 @@ def test_size_of_a_record_counts_everything() -> None:
     headers = [("é", b"f"), ("g", None)]
     assert record_bytes(b"ab", b"cde", headers) == 2 + 3 + (1 + 2 + 1 + 1) + (1 + 1 + 1)
     assert record_bytes(None, None, []) == 0
+    for size, length in ((63, 1), (64, 2), (8191, 2), (8192, 3)):
+        assert record_bytes(None, None, [("n", b"x" * size)]) == 2 + length + size
+        assert record_bytes(None, None, [("n" * size, b"")]) == length + size + 1
 
 
 def test_value_that_fits_is_not_cut() -> None:

@@ -28,7 +28,7 @@ from topics.codec import (
     write_process_event,
     write_score,
 )
-from topics.deadletters import DeadLetter, Redriven, is_marker
+from topics.dead_letters import DeadLetter, Redriven, is_marker
 from topics.features import Features, FeatureValue
 from topics.generate import FOLDER, HEADERS, PAYLOADS, schema_files
 from topics.headers import read_headers, write_headers

@@ -18,6 +18,9 @@ from tests.support.fake_learner import FakeLearner
 JSON_KEYS = [
     *("records", "cer", "auc", "logloss", "naive_cer", "naive_auc"),
     *("majority_cer", "us_per_record", "refused", "labels", "labels_late"),
+    *("threshold", "precision", "recall", "false_positives", "false_negatives", "cost"),
+    *("naive_precision", "naive_recall", "naive_cost"),
+    *("coverage_asked", "coverage", "coverage_0", "coverage_1", "undecided"),
 ]
 
 
@@ -57,6 +60,25 @@ def test_json_has_the_promised_keys_and_the_plain_scores(stream: Path) -> None:
     assert shown["naive_auc"] == 0.5
     assert shown["majority_cer"] == 0.5
     assert shown["us_per_record"] > 0
+    assert (shown["precision"], shown["recall"], shown["cost"]) == (3 / 4, 3 / 4, 2)
+    assert (shown["coverage"], shown["undecided"]) == (1.0, 1.0)  # the fake leaves both open
+
+
+@pytest.mark.usefixtures("fake")
+def test_hard_labels_and_costs_are_those_of_the_settings(stream: Path, tmp_path: Path) -> None:
+    """Scores went by one half, whatever the threshold was."""
+    config = tmp_path / "learner.toml"
+    config.write_text("[decision]\ncost_fp = 1\ncost_fn = 3\n")
+    result = call(stream, "--delay", 2, "--json", "--config", config)
+    assert result.exit_code == 0, result.output
+    shown = json.loads(result.stdout)
+    assert shown["threshold"] == 0.25
+    assert (shown["false_positives"], shown["false_negatives"]) == (2, 0)
+    assert (shown["cost"], shown["naive_cost"]) == (2.0, 4.0)  # naive says 0.5: always 1
+    assert shown["cer"] == 2 / 8
+    text = call(stream, "--delay", 2, "--config", config).stdout
+    for words in ("cost, fp 1, fn 3", "in the set, 0.9 asked", "above 0.25", "to a human"):
+        assert words in text
 
 
 @pytest.mark.usefixtures("fake")
@@ -215,6 +237,24 @@ def test_kinds_mixed_columns_and_the_majority_are_shown(tmp_path: Path) -> None:
     assert "CER of the more frequent label" in result.stdout
     assert "0.2500" in result.stdout
     assert "CER: share of wrong answers" in result.stdout
+
+
+@pytest.mark.usefixtures("fake")
+def test_of_json_lines_no_kind_is_claimed_that_only_the_learner_decides(tmp_path: Path) -> None:
+    """Seen: "taken as text", although values of JSON lines are passed on as they are."""
+    path = tmp_path / "stream.jsonl"
+    cells = ['"n/a"', "1", "2.5", '"x"', "true"]
+    lines = [f'{{"n": {cell}, "p": 0.5, "e": null, "label": 1}}' for cell in cells]
+    path.write_text("\n".join(lines) + "\n")
+    result = call(path)
+    assert result.exit_code == 0
+    assert result.stderr.splitlines()[:3] == [
+        "number columns (1): p",
+        "empty columns (1): e",
+        "mixed: n: 2 numbers, 1 text, 1 true/false (such as 'x'); passed on as they are: the "
+        "learner goes by the type that most of the first cells have, and cells of another are "
+        "missing",
+    ]
 
 
 @pytest.mark.usefixtures("fake")

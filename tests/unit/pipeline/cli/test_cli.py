@@ -42,9 +42,9 @@ def test_the_module_is_the_command() -> None:
 
 
 @pytest.fixture
-def failing(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
+def failing(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
     """Every command raises what the test puts in."""
-    raised: list[Exception] = []
+    raised: list[BaseException] = []
 
     def fail() -> None:
         raise raised[0]
@@ -54,6 +54,14 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
 
     monkeypatch.setattr(type(dtgol), "get_command", lambda _, __, name: command(name))
     return raised
+
+
+def test_ctrl_c_is_a_sentence_and_code_130(failing: list[BaseException]) -> None:
+    """Seen: click's "Aborted!" with code 1, which is also that of a replay that differs."""
+    failing.append(KeyboardInterrupt())
+    done = CliRunner().invoke(dtgol, ["compare"])
+    assert done.exit_code == 130
+    assert done.stderr == "stopped; finished runs are kept: run it again, it goes on behind them\n"
 
 
 @pytest.mark.parametrize(
@@ -75,7 +83,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
     ids=lambda each: type(each).__name__ if isinstance(each, Exception) else None,
 )
 def test_an_error_is_one_sentence_and_an_exit_code(
-    failing: list[Exception], error: Exception, process: int, other: int
+    failing: list[BaseException], error: Exception, process: int, other: int
 ) -> None:
     """For a process the code says who has to act; other commands have results of their own for 1.
 
@@ -88,7 +96,7 @@ def test_an_error_is_one_sentence_and_an_exit_code(
         assert (done.stdout, done.stderr) == ("", f"Error: {error}\n")
 
 
-def test_a_bug_is_not_hidden(failing: list[Exception]) -> None:
+def test_a_bug_is_not_hidden(failing: list[BaseException]) -> None:
     failing.append(AssertionError("ours"))
     for name in COMMANDS:
         assert isinstance(CliRunner().invoke(dtgol, [name]).exception, AssertionError)

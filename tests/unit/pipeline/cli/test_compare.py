@@ -2,26 +2,39 @@
 
 import csv
 import json
+import os
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from dtgol_core.streams import MOVING, STREAMS
 from pipeline.cli import dtgol
 from pipeline.cli.compare import _blocks
-from pipeline.offline.compare.jobs import Block, plan
-from pipeline.offline.compare.methods import all_methods, choose
+from pipeline.offline.compare.jobs import Block, Job, plan
+from pipeline.offline.compare.methods import Method, all_methods, choose
 from pipeline.offline.compare.output import BEGIN, END
 from pipeline.offline.compare.run import RunStore, run_all, whole_seeds
-from pipeline.offline.compare.sources import StreamSource, files
+from pipeline.offline.compare.sources import StreamSource, files, rows_of
+from tests.support.commands import ROOT
 from tests.support.comparisons import TIERS, csv_folder, small, two_streams
+from tests.support.waiting import wait_until
 
 FEW = "dt-gol,fobos,naive,no-softlabels,replay,last-label"
 
 
 def call(*arguments: object) -> Result:
     return CliRunner().invoke(dtgol, ["compare", *map(str, arguments)], catch_exceptions=False)
+
+
+@pytest.fixture(autouse=True)
+def no_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CI names the real sets by the variable of `--data`."""
+    monkeypatch.delenv("DTGOL_DATA", raising=False)
 
 
 def test_without_river_a_line_names_what_is_left_out(
@@ -124,8 +137,7 @@ def test_json_is_one_line(tmp_path: Path) -> None:
     assert 0.0 < shown["streams"]["sea"]["dt-gol"]["cer"] < 0.5
 
 
-def test_bad_input_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("DTGOL_DATA", raising=False)
+def test_bad_input_is_one_sentence(tmp_path: Path) -> None:
     unknown = call("--quick", "--methods", "magic", "--out", tmp_path)
     nowhere = call("--out", tmp_path)
     empty = call("--data", tmp_path, "--out", tmp_path)
@@ -136,9 +148,91 @@ def test_bad_input_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_quick_needs_no_files_and_is_short() -> None:
-    jobs = plan(_blocks(True, None, False, None, False), choose([]))
+    jobs = plan(_blocks(True, None, False, False, None, False), choose([]))
     assert {job.source.path for job in jobs} == {""}
     assert sum(job.seconds_estimate for job in jobs) < 120
+
+
+def streams_of(*arguments: object) -> list[str]:
+    """The streams that a plan runs on, from the options alone."""
+    asked: list[Block] = []
+
+    def planned(blocks: list[Block], methods: list[Method]) -> list[Job]:
+        asked.extend(blocks)
+        return plan(blocks, methods)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipeline.offline.compare.jobs.plan", planned)
+        shown = call(*arguments, "--plan", "--methods", "naive")
+    assert shown.exit_code == 0, shown.output
+    return sorted({stream.name for block in asked for stream in block.streams})
+
+
+def test_data_is_run_on_alone_and_with_generated_streams_if_these_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = csv_folder(tmp_path)
+    own, made = ["Alpha", "beta", "magic04"], sorted([*STREAMS, *MOVING])
+    assert streams_of("--data", folder) == own
+    assert streams_of("--data", folder, "--large") == own
+    assert streams_of("--quick", "--data", folder) == own
+    assert streams_of("--generated") == streams_of("--quick") == made
+    assert streams_of("--data", folder, "--generated") == sorted([*own, *made])
+    assert streams_of("--quick", "--data", folder, "--generated") == sorted([*own, *made])
+    monkeypatch.setenv("DTGOL_DATA", str(folder))
+    assert streams_of() == streams_of("--quick") == own
+
+
+def test_quick_takes_the_first_rows_of_a_long_file(tmp_path: Path) -> None:
+    (tmp_path / "long.csv").write_text("a,label\n" + "1,0\n2,1\n" * 5_000)
+    ((stream,),) = [block.streams for block in _blocks(True, tmp_path, False, False, None, False)]
+    assert stream.rows == len(rows_of(stream, "none", 0)) == 2_000
+    whole = {each for block in _blocks(False, tmp_path, False, False, None, False)
+             for each in block.streams}  # fmt: skip
+    assert [each.rows for each in whole] == [10_000]
+
+
+def test_own_files_alone_give_a_whole_page(tmp_path: Path) -> None:
+    folder = csv_folder(tmp_path)
+    arguments = ("--quick", "--data", folder, "--out", tmp_path, "--methods", "naive,fobos,lach")
+    result = call(*arguments, "--processes", 1)
+    assert result.exit_code == 0, result.output
+    page = (tmp_path / "benchmark.md").read_text()
+    assert "3 streams, 9 runs" in page
+    assert not any(f"| {name} |" in page for name in [*STREAMS, *MOVING])
+
+
+def test_it_says_once_that_kernels_are_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "empty"))
+    arguments = ("--quick", "--methods", "naive", "--out", tmp_path, "--processes", 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipeline.cli.compare._blocks", lambda *_: small())
+        first, again = call(*arguments), call(*arguments)
+    assert first.stderr.count("compiling once, about 10 s\n") == 1
+    assert "compiling" not in again.stderr, "nothing is left to run"
+
+
+def test_ctrl_c_ends_all_processes_with_one_sentence(tmp_path: Path) -> None:
+    """A terminal sends it to the children too: seen were their tracebacks."""
+    command = ("-m", "pipeline", "compare", "--quick", "--methods", "dt-gol,naive")
+    arguments = ("--processes", "2", "--out", str(tmp_path))
+    with subprocess.Popen(
+        [sys.executable, *command, *arguments],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as child:
+        runs = tmp_path / "runs"
+        wait_until(lambda: any(runs.rglob("*.json")), "a run", 120, lambda: child.poll() is None)
+        os.killpg(child.pid, signal.SIGINT)
+        _, shown = child.communicate(timeout=60)
+    assert child.returncode == 130, shown
+    assert "Traceback" not in shown
+    assert shown.splitlines()[-1].startswith("stopped; finished runs are kept")
 
 
 def test_the_full_run_is_sized_for_forty_minutes_on_two_cores(
@@ -161,9 +255,9 @@ def test_the_full_run_is_sized_for_forty_minutes_on_two_cores(
     methods += [
         replace(ours, name=f"without-{n}", group="ablation", settings=str(n)) for n in range(6)
     ]
-    jobs = plan(_blocks(False, tmp_path, False, None, False), methods)
+    jobs = plan(_blocks(False, tmp_path, True, False, None, False), methods)
     assert 40 < sum(job.seconds_estimate for job in jobs) / 60 < 80
-    large = plan(_blocks(False, tmp_path, True, None, False), methods)
+    large = plan(_blocks(False, tmp_path, True, True, None, False), methods)
     assert {job.key for job in jobs} < {job.key for job in large}
 
 

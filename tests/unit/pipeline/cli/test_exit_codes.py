@@ -7,7 +7,7 @@ import click
 import pytest
 
 from pipeline.cli import dtgol
-from pipeline.cli.exit_codes import CODES, DONE, help_line, page
+from pipeline.cli.exit_codes import CODES, DONE, STOPPED, help_line, page, stopped
 
 DOCS = Path(__file__).parents[4] / "docs" / "guide-operations.md"
 
@@ -42,3 +42,10 @@ def test_the_docs_show_the_list() -> None:
     assert shown == page(), (
         "run: python -m pipeline.cli.exit_codes, and put it into docs/guide-operations.md"
     )
+
+
+def test_what_stands_after_ctrl_c_is_said_of_commands_there_are() -> None:
+    assert STOPPED.keys() <= CODES.keys()
+    assert stopped(["journal", "archive", "--to", "x"]).startswith("stopped; the files")
+    assert stopped(["produce", "rows.csv"]).startswith("stopped; what was sent stays")
+    assert stopped(["backtest", "rows.csv"]) == stopped([]) == "stopped"

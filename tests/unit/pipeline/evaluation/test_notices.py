@@ -12,7 +12,7 @@ from pipeline.evaluation import notices as module
 from pipeline.evaluation.notices import EVENTS_MAX, REASONS_MAX, STREAMS_MAX, Notices
 from pipeline.kafka.record import Record
 from topics.codec import write_process_event
-from topics.deadletters import DeadLetter
+from topics.dead_letters import DeadLetter
 from topics.events import ProcessEvent
 from topics.headers import write_headers
 

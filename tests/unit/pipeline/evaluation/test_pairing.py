@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,10 @@ from hypothesis import strategies as st
 from dtgol_core.ids import id_hash
 from dtgol_core.state import SnapshotError, digest, encode
 from pipeline.evaluation.pairing import BLOB, Bounds, Evaluation
+from pipeline.evaluation.pairs import CHUNK_OFFSETS, PAIR_BYTES, key_of
+from pipeline.evaluation.view import PartitionView
+from pipeline.snapshots.repository import SnapshotRepository
+from tests.support.fake_kafka import MemoryStore
 from topics.labels import Label
 from topics.predictions import Identity, Prediction
 
@@ -107,7 +112,7 @@ def test_beyond_the_bound_the_oldest_is_forgotten_for_good() -> None:
     pairs = evaluation(Bounds(pairs_max=2, labels_max=2))
     for offset in range(4):
         pairs.predict(predicted(offset))
-    assert sorted(pairs.predictions) == [2, 3]
+    assert pairs.pairs.offsets() == [2, 3]
     assert pairs.predict(predicted(1)) == []
     assert pairs.label(truth("i1", 1), 0) == []
     assert len(pairs.label(truth("i3", 1), 1)) == 1
@@ -117,7 +122,7 @@ def test_labels_without_predictions_are_bounded() -> None:
     pairs = evaluation(Bounds(pairs_max=2, labels_max=2))
     for offset in range(4):
         pairs.label(truth(f"i{offset}", 1), offset)
-    assert sorted(key[1] for key in pairs.instances) == ["i2", "i3"]
+    assert sorted(pairs.pairs.instance_keys()) == sorted(key_of("s", id) for id in ("i2", "i3"))
     assert pairs.counts["labels/unmatched"] == 2
 
 
@@ -214,7 +219,7 @@ def test_a_damaged_state_is_refused() -> None:
     taken = evaluation().snapshot()
     with pytest.raises(SnapshotError):
         Evaluation.restore("j", 0, SMALL, taken.state | {"version": 99}, taken.changed)
-    del taken.changed[BLOB].arrays["label"]
+    del taken.changed[BLOB].arrays["unmatched"]
     with pytest.raises(SnapshotError):
         Evaluation.restore("j", 0, SMALL, taken.state, taken.changed)
 
@@ -317,7 +322,90 @@ def test_an_id_can_be_erased() -> None:
     for id in ("secret-a", "secret-b", "secret-c", "unknown"):
         pairs.erase("s", id_hash(id))
     assert b"secret" not in encode(pairs.snapshot().changed[BLOB])
-    assert sorted(pairs.predictions) == [5]
+    assert pairs.pairs.offsets() == [5]
     assert pairs._unscored == 1
     assert pairs.boards["s"].summary().total.count == 1
     assert len(pairs.label(truth("kept", 1), 2)) == 1
+
+
+# --- thresholds, sets, memory ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("threshold", "given"), [(0.5, 0), (0.3, 1), (0.37, 0)])
+def test_a_score_is_about_the_label_that_was_given(threshold: float, given: int) -> None:
+    """`correct` went by one half, whatever the threshold of the stream was."""
+    pairs = evaluation()
+    pairs.predict(replace(predicted(1), threshold=threshold, label=given))  # p is 0.37
+    (score,) = pairs.label(truth("i1", 1), 0)
+    assert score.correct == (given == 1)
+    assert score.naive_correct  # 0.63
+    assert score.threshold == threshold
+    total = pairs.boards["s"].total()
+    assert total.forecast.false_negatives == 1 - given
+    assert total.forecast.recall == given
+    assert total.forecast.precision == (1.0 if given else None)
+
+
+def test_coverage_is_that_of_the_sets_given_on_arrival_by_class() -> None:
+    pairs = evaluation()
+    sets = [(0,), (1,), (0, 1), (1,), (0,), (0, 1)]
+    labels = [0, 0, 0, 1, 1, 1]
+    for number, (left_open, y) in enumerate(zip(sets, labels, strict=True)):
+        pairs.predict(replace(predicted(number), set=left_open))
+        (score,) = pairs.label(truth(f"i{number}", y), number)
+        assert (score.set, score.covered) == (left_open, y in left_open)
+    found = pairs.boards["s"].total().coverage
+    assert (found.share, found.by_class, found.undecided) == (4 / 6, (2 / 3, 2 / 3), 2 / 6)
+    taken = pairs.snapshot()
+    again = Evaluation.restore("j", 0, SMALL, taken.state, taken.changed)
+    pairs.label(truth("i1", 1), 9)
+    again.label(truth("i1", 1), 9)
+    assert pairs.boards["s"].total().coverage.by_class == (1.0, 3 / 4)
+    assert state(again) == state(pairs)
+
+
+def test_threshold_and_set_are_kept_with_a_prediction_over_a_restore() -> None:
+    pairs = evaluation()
+    pairs.predict(replace(predicted(1), threshold=0.2, set=(1,)))
+    taken = pairs.snapshot()
+    again = Evaluation.restore("j", 0, SMALL, taken.state, taken.changed)
+    (score,) = again.label(truth("i1", 0), 0)
+    assert (score.threshold, score.set, score.covered, score.correct) == (0.2, (1,), False, False)
+
+
+def test_a_pair_takes_no_more_memory_than_the_bound_counts() -> None:
+    count = 20_000
+    pairs = evaluation(Bounds(pairs_max=count))
+    pairs.view = PartitionView(1)  # bounded on its own
+    made = [replace(predicted(n), at=Identity("j", 0, 10**9 + 2 * n)) for n in range(count)]
+    tracemalloc.start()
+    try:
+        for each in made:
+            pairs.predict(each)
+            pairs.label(truth(each.id, 1), 10**6 + each.at.offset)
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(pairs.pairs) == count
+    assert 0.5 * PAIR_BYTES < used / count < PAIR_BYTES
+
+
+def test_a_snapshot_writes_again_only_the_parts_that_changed() -> None:
+    pairs = evaluation(Bounds())
+    for offset in range(0, 4 * CHUNK_OFFSETS, 1_000):
+        pairs.predict(predicted(offset))
+    repository = SnapshotRepository(MemoryStore(), 0, {})
+    whole = repository.save(pairs.snapshot())
+    pairs.next_offsets["labels"] = 1
+    pairs.label(truth("i1000", 1), 0)
+    later = repository.save(pairs.snapshot())
+    assert whole.objects_written == 1 + 1 + 4  # manifest, boards, parts
+    assert later.objects_written == 1 + 1 + 1
+
+
+def test_what_is_given_up_without_a_label_is_counted() -> None:
+    pairs = evaluation(Bounds(pairs_max=3))
+    pairs.label(truth("i0", 1), 0)
+    for offset in range(10):
+        pairs.predict(predicted(offset))
+    assert pairs.counts["predictions/unlabelled"] == 6

@@ -14,6 +14,7 @@ from pipeline.evaluation.view import (
     PREDICTION_SUMS,
     RECENT_MAX,
     Blocks,
+    Pair,
     PartitionView,
     StreamView,
     streams_page,
@@ -100,7 +101,7 @@ def test_a_correction_takes_the_old_label_back() -> None:
     state.label(label(4, 0), 100)
     state.label(label(4, 1), 101)
     fill(straight, 20, labelled=20, right=20)
-    straight.view.streams["s"].correct_label(3, 0.9, 0.4, 0)
+    straight.view.streams["s"].correct_label(Pair(3, 0.9, 0.4, 0, 0.5, (0, 1)))
     for name in ("scored", "errors", "naive_errors", "disagreed", "loss", "naive_loss"):
         was, wanted = (column(each.view.streams["s"], name) for each in (state, straight))
         assert was == pytest.approx(wanted)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +16,8 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from pipeline.faust_ext.consumer import (
+    FEW,
+    GATHER_S,
     SafeConsumer,
     SafeConsumerThread,
     bound_headers,
@@ -26,7 +31,7 @@ AT = TP("features", 0)
 def consumer(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A consumer whose fetches are a list; nothing else of it is used."""
     made: Any = object.__new__(SafeConsumer)
-    made._last_fetched, made.out_of_range = {}, {}
+    made._last_fetched, made.out_of_range, made._next_turn = {}, {}, 0.0
     made.app = SimpleNamespace(owner=SimpleNamespace())
     batches: list[list[int]] = []
 
@@ -233,3 +238,95 @@ def test_of_a_record_with_too_many_headers_few_are_kept() -> None:
     few, many = (("a", b""),) * 10, (("a", b""),) * 300
     assert fetched._consumer_record(AT, few).headers == few
     assert len(fetched._consumer_record(AT, many).headers) == 11
+
+
+def test_few_records_are_followed_by_a_moment_in_which_more_can_come(
+    consumer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    async def wait(*_: Any) -> Any:
+        return {}, None
+
+    now = 100.0
+    monkeypatch.setattr(driver.Consumer, "_wait_next_records", wait)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+
+    def turn() -> None:
+        asyncio.run(consumer._wait_next_records(1.0))
+
+    turn()
+    assert slept == []
+    consumer.play(*range(FEW - 1))
+    turn()
+    assert slept == [pytest.approx(GATHER_S)]
+    now += GATHER_S  # a quiet time has passed: the next record waits for nothing
+    turn()
+    consumer.play(*range(FEW))
+    turn()
+    assert len(slept) == 1
+
+
+def test_a_sleep_for_no_time_makes_no_task(consumer: Any) -> None:
+    async def work() -> int:
+        made: list[Any] = []
+
+        def note(loop: Any, coro: Any, **more: Any) -> Any:
+            made.append(coro)
+            return asyncio.Task(coro, loop=loop, **more)
+
+        asyncio.get_running_loop().set_task_factory(note)
+        await consumer.sleep(0)
+        return len(made)
+
+    assert asyncio.run(work()) == 0
+
+
+@pytest.fixture
+def thread() -> Iterator[Any]:
+    """A consumer's thread whose loop runs; nothing else of it is used."""
+    made: Any = object.__new__(SafeConsumerThread)
+    made.thread_loop = asyncio.new_event_loop()
+    made._consumer = SimpleNamespace(_max_poll_records=7)
+    made._ensure_consumer = lambda: made._consumer
+    runner = threading.Thread(target=made.thread_loop.run_forever)
+    runner.start()
+    yield made
+    made.thread_loop.call_soon_threadsafe(made.thread_loop.stop)
+    runner.join()
+    made.thread_loop.close()
+
+
+def test_records_are_fetched_in_the_consumers_thread(thread: Any) -> None:
+    asked: list[Any] = []
+
+    async def fetch(*given: Any) -> dict[TP, list[int]]:
+        asked.append((given, threading.current_thread()))
+        return {AT: [1]}
+
+    async def work() -> Any:
+        thread.parent_loop = asyncio.get_running_loop()
+        return await thread.getmany({AT}, 1.0)
+
+    thread._fetch_records = fetch
+    assert asyncio.run(work()) == {AT: [1]}
+    ((given, where),) = asked
+    assert given == (thread._consumer, {AT}, 1.0, 7)
+    assert where is not threading.current_thread()
+
+
+def test_an_error_of_a_fetch_comes_to_who_asked(thread: Any) -> None:
+    async def fetch(*_: Any) -> None:
+        raise TopicAuthorizationFailedError("features")
+
+    async def work() -> Any:
+        thread.parent_loop = asyncio.get_running_loop()
+        return await thread.getmany({AT}, 1.0)
+
+    thread._fetch_records = fetch
+    with pytest.raises(TopicAuthorizationFailedError):
+        asyncio.run(work())

@@ -13,6 +13,7 @@ from pipeline.errors import FAILED
 from pipeline.faust_ext import flow as flow_module
 from pipeline.faust_ext.consumer import FetchedBatch, SafeConsumer
 from pipeline.faust_ext.flow import PartitionFlow
+from pipeline.kafka.record import Record
 
 AT = TP("features", 0)
 
@@ -81,7 +82,7 @@ def accepted(flow: PartitionFlow, *batches: FetchedBatch) -> list[tuple[int, boo
 
 def test_a_record_is_taken_as_it_is(flow: PartitionFlow, consumer: Any) -> None:
     (delivery,) = flow.accept(fetch(consumer, 0))
-    assert delivery.record == (
+    assert delivery.record == Record(
         *AT,
         0,
         1500,

@@ -19,14 +19,15 @@ from faust.transport.consumer import Consumer, ThreadDelegateConsumer
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 
 USED: list[tuple[Any, list[str]]] = [
-    (Fetcher, ["_proc_fetch_request", "_records"]),
+    (Fetcher, ["_proc_fetch_request", "_records", "_prefetch_backoff"]),
     (FetchResult, ["_partition_records"]),
     (PartitionRecords, ["_records_iterator", "_consumer_record", "next_fetch_offset"]),
     (TopicPartitionState, ["_position", "lso", "timestamp", "awaiting_reset"]),
     (Assignment, ["state_value", "tps"]),
     (AIOKafkaConsumer, ["_subscription", "_fetcher", "_fetch_max_wait_ms", "_isolation_level"]),
     (AIOKafkaConsumerThread, ["_consumer", "_create_worker_consumer", "_ensure_consumer"]),
-    (AIOKafkaConsumerThread, ["_commit", "seek_to_committed", "call_thread"]),
+    (AIOKafkaConsumerThread, ["_commit", "seek_to_committed", "call_thread", "getmany"]),
+    (AIOKafkaConsumerThread, ["_fetch_records", "_max_poll_records"]),
     (Consumer, ["_commit_offsets", "_committed_offset", "_drain_messages", "perform_seek"]),
     (Consumer, ["_wait_next_records", "suspend_flow", "wait_first"]),
     (ThreadDelegateConsumer, ["_thread", "_getmany", "_new_consumer_thread", "highwater"]),

@@ -16,6 +16,7 @@ from pipeline.kafka.reader import (
     read_range,
     watermarks,
 )
+from pipeline.kafka.record import Record
 from pipeline.kafka.writer import CheckedProducer
 from pipeline.sandbox.brokers import Broker, open_broker
 
@@ -52,7 +53,7 @@ def test_a_range_ends_before_its_end_or_at_the_end_of_the_partition(cluster: Bro
 def test_a_record_is_read_as_it_was_written(cluster: Broker) -> None:
     (record,) = read_range(cluster.config, "two", 1, 1, 2)
     assert record.timestamp_ms > 0
-    assert record == ("two", 1, 1, record.timestamp_ms, b"k", b"1", [("n", b"1")])
+    assert record == Record("two", 1, 1, record.timestamp_ms, b"k", b"1", [("n", b"1")])
 
 
 def test_a_range_that_nobody_wants_any_more_is_abandoned(cluster: Broker) -> None:

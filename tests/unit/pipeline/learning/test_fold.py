@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 
+from dtgol_core import ids
 from dtgol_core.columns import CONTINUOUS
 from dtgol_core.config import Config
 from dtgol_core.ids import hash_text
 from dtgol_core.state import encode
 from pipeline.errors import RefusalError
+from pipeline.kafka.record import Record
 from pipeline.learning.early import EarlyLabel
 from pipeline.learning.fold import Fold
 from pipeline.learning.fold_config import FOLD_VERSION, FoldConfig, Lineage
@@ -25,6 +28,7 @@ from tests.support.journal import (
     predictions,
     restore_fold,
 )
+from topics.catalog import HEADROOM_BYTES
 from topics.codec import read_prediction, write_erasure
 from topics.headers import write_headers
 from topics.journal import (
@@ -187,7 +191,7 @@ def test_more_bytes_of_early_labels_than_allowed_give_up_the_oldest() -> None:
     fold = Fold(REF, fold_config(early_bytes_max=3 * size))
     _, outputs = fold_all(journal.records, fold)
     ((letter, _),) = letters(outputs)
-    assert (letter.reason, letter.offset) == ("label-orphan", 0)
+    assert (letter.reason, letter.offset, letter.topic_id) == ("label-orphan", 0, "labels-id")
     stream = fold.streams["default"]
     assert list(stream.early) == ["second", "third"]
     assert stream.learner.delay.early_labels == 2
@@ -195,6 +199,8 @@ def test_more_bytes_of_early_labels_than_allowed_give_up_the_oldest() -> None:
     taken = fold.snapshot()
     again = restore_fold(taken.state, taken.changed)
     assert again.streams["default"].early_bytes == stream.early_bytes
+    assert again.streams["default"].early == stream.early
+    assert {label.topic_id for label in stream.early.values()} == {"labels-id"}
     journal.features("second", {"v": 1})
     fold.apply(journal.records[-1])
     assert stream.early_bytes == stream.early["third"].size
@@ -452,7 +458,8 @@ def test_no_feature_value_and_no_id_leaves_in_a_dead_letters_detail() -> None:
 def test_a_prediction_too_large_to_be_delivered_is_a_dead_letter() -> None:
     """The worker ended at every start, since the producer refused the prediction."""
     journal = Journal()
-    headers = [("trace", b"x" * 999_900)]
+    bytes_max = FoldConfig().limits.record_bytes_max + HEADROOM_BYTES // 2
+    headers = [("trace", b"x" * bytes_max)]
     journal.copy("features", orjson.dumps({"id": "a", "x": {"v": 1}}), headers=headers)
     journal.features("b", {"v": 1})
     fold, outputs = fold_all(journal.records)
@@ -460,6 +467,68 @@ def test_a_prediction_too_large_to_be_delivered_is_a_dead_letter() -> None:
     assert (letter.reason, letter.topic, letter.offset) == ("too-large", "features", 0)
     assert [each["id"] for each in predictions(outputs[1:])] == ["b"]
     assert fold.counts["predictions/refused"] == fold.counts["refusals/too-large"] == 1
+
+
+SMALL = {"experts": ["naive"], "copula": {"window": 50}}
+"""A learner that takes little besides what waits."""
+
+
+def fold_with_restores(records: Sequence[Record], fold: Fold, every: int) -> Fold:
+    """Fold records, with a restore from a snapshot now and then."""
+    for number, record in enumerate(records):
+        fold.apply(record)
+        if number % every == 0:
+            taken = fold.snapshot()
+            fold = restore_fold(taken.state, taken.changed)
+    return fold
+
+
+def test_what_waits_in_full_streams_gives_way_so_that_new_ones_find_room() -> None:
+    """Two streams with full tables took all memory, and new ones were refused."""
+    bytes_max = 2_000_000
+    journal = Journal()
+    journal.control(change(fold_config(SMALL, state_bytes_max=bytes_max)))
+    x = {f"f{n}": 1.5 * n for n in range(16)}
+    for number in range(2_500):
+        journal.features(f"a{number}", x, stream="a")
+    journal.label("a1000", 1, stream="a")  # its label has come: it is learnt, not forgotten
+    for number in range(1_800):
+        journal.features(f"b{number}", x, stream="b")
+    journal.features("c", x, stream="c")
+    journal.label("a0", 1, stream="a")
+    fold, outputs = fold_all(journal.records)
+    assert list(fold.streams) == ["b", "c", "a"]
+    held = fold.streams.history_bytes.waiting
+    assert held <= bytes_max // 2 + fold.streams["c"].learner.delay.pending_bytes
+    alike = [fold.streams[name].learner.delay.pending_bytes for name in "ab"]
+    assert max(alike) - min(alike) < bytes_max // 10  # who has most gives up first
+    ((late, _),) = letters(outputs)
+    assert (late.reason, late.detail.split(":")[0]) == ("label-late", "limits.state_bytes_max")
+    assert fold.counts["labels/late/limits.state_bytes_max"] == fold.counts["labels/learnt"] == 1
+    waiting = sum(stream.learner.pending for stream in fold.streams.values())
+    assert fold.counts["instances/expired"] + fold.counts["labels/learnt"] + waiting == 4_301
+    taken = fold.snapshot()
+    again = restore_fold(taken.state, taken.changed)
+    assert again.streams.history_bytes == fold.streams.history_bytes
+    assert again.streams.state_bytes == fold.streams.state_bytes
+    assert fold_with_restores(journal.records, Fold(REF), 900).digest() == fold.digest()
+
+
+def test_ids_of_all_streams_share_a_quarter_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ids, "CHUNK_IDS", 64)
+    bytes_max = 400_000
+    journal = Journal()
+    journal.control(change(fold_config(SMALL, state_bytes_max=bytes_max)))
+    for number in range(1_500):
+        for stream in "ab":
+            journal.features(f"{number}", {"v": 1.5}, stream=stream)
+            journal.label(f"{number}", 1, stream=stream)
+    fold, _ = fold_all(journal.records)
+    assert 0 < fold.streams.history_bytes.ids <= bytes_max // 4 + 64 * ids.ID_BYTES
+    for state in fold.streams.values():
+        assert not state.learner.delay.knows("0")
+        assert state.learner.delay.knows("1400")
+    assert fold_with_restores(journal.records, Fold(REF), 1_100).digest() == fold.digest()
 
 
 def test_at_its_memory_a_partition_refuses_new_streams_and_new_features() -> None:

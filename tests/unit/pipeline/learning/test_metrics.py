@@ -56,6 +56,8 @@ def test_how_full_the_bounds_are_and_whose_weights_are_shown() -> None:
     assert used["limits.streams_max"] == 0.5
     assert used["limits.state_bytes_max"] == 0.5
     assert 0 < used["delay.pending_bytes_max"] < 1
+    assert 0 < used["waiting instances"] < 1
+    assert used["remembered ids"] == 0
     weights = [each for each in shown if each.name == "dtgol_guard_weight"]
     assert {dict(each.labels)["stream"] for each in weights} == {"s0", "s1"}
     assert sum(number(each) for each in weights) == pytest.approx(2.0)

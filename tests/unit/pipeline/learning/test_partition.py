@@ -20,7 +20,7 @@ from pipeline.runtime.checkpoint import Checkpointer
 from pipeline.snapshots.repository import SnapshotRepository
 from tests.support.fake_kafka import FakeKafka, FakeOutbox, FakeWriter, MemoryStore
 from tests.support.journal import REF, Journal
-from topics.deadletters import DeadLetter
+from topics.dead_letters import DeadLetter
 from topics.events import EventKind
 from topics.headers import write_headers
 from topics.journal import ConfigChange, Crash, Skip, Version

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.offline.backtest import run_backtest
+from pipeline.offline.backtest import Backtest, BacktestPrediction, SetScores, run_backtest
 from pipeline.offline.files.records import Row
 from tests.support.fake_learner import FakeLearner
 
@@ -86,3 +86,14 @@ def test_progress_is_reported_every_few_rows_and_at_the_end() -> None:
     reported: list[int] = []
     run_backtest([Row(n, {}, 0) for n in range(70)], FakeLearner(), 5, reported.append)
     assert reported == [0, 32, 64, 70]
+
+
+def test_sets_are_scored_by_class() -> None:
+    given = [(0, (0,)), (0, (1,)), (1, (0, 1)), (1, (1,)), (None, (0,))]
+    predictions = tuple(
+        BacktestPrediction(step, step, 0.5, 0.5, label, left_open)
+        for step, (label, left_open) in enumerate(given, start=1)
+    )
+    found = Backtest(predictions, {}, {}, 1.0).set_scores()
+    assert found == SetScores(0.75, 0.5, 1.0, 0.25)
+    assert Backtest((), {}, {}, 1.0).set_scores() == SetScores(None, None, None, None)

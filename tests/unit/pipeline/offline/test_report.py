@@ -53,7 +53,8 @@ def test_it_shows_the_numbers_of_the_run() -> None:
     assert sum(sums["scored"]) == sum(sums["predicted"]) == RECORDS
     assert sum(sums["errors"]) / RECORDS == pytest.approx(forecast["cer"])
     assert sum(sums["ones"]) == sum(row.label or 0 for row in rows())
-    assert data["sets"]["scored"] == RECORDS
+    assert data["labels"] == RECORDS
+    assert data["sets"]["coverage"] == plain.set_scores().coverage
     (first, value), (second, less) = data["importance"]
     assert (first, second) == ("tells", "noise")
     assert value > less >= 0
@@ -64,7 +65,7 @@ def test_without_labels_there_is_a_report_too() -> None:
     _, page = reported(given)
     data = data_of(page)
     assert data["methods"][0]["cer"] is None
-    assert data["sets"] == {}
+    assert (data["labels"], data["sets"]["coverage"]) == (0, None)
 
 
 def test_names_from_the_file_are_no_markup() -> None:

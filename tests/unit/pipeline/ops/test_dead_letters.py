@@ -11,7 +11,7 @@ import pytest
 from pipeline.kafka.record import Record
 from pipeline.ops import dead_letters
 from pipeline.ops.dead_letters import DeadLetterEntry, Filter, why_not
-from topics.deadletters import DeadLetter, Redriven
+from topics.dead_letters import DeadLetter, Redriven
 from topics.headers import write_headers
 
 SOURCES = {"features": 2, "labels": 2}
@@ -51,7 +51,7 @@ def test_what_cannot_be_sent_back_says_why(refused: DeadLetterEntry, why: str | 
 def listed(monkeypatch: pytest.MonkeyPatch, *headers: DeadLetter | Redriven) -> list[Any]:
     """Letters and markers in this order, one a second, all of the same bytes."""
 
-    def records(_: Any) -> Iterator[Record]:
+    def records(*_: Any) -> Iterator[Record]:
         for number, each in enumerate(headers):
             key = value = None
             if isinstance(each, DeadLetter):

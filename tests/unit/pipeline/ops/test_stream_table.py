@@ -8,7 +8,7 @@ from pipeline.kafka.record import Record
 from pipeline.ops.stream_table import StreamTable, as_plain
 from tests.support.messages import prediction, score
 from topics.codec import write_prediction, write_score
-from topics.deadletters import DeadLetter, Redriven
+from topics.dead_letters import DeadLetter, Redriven
 from topics.headers import Header, write_headers
 from topics.predictions import ExpertAnswer, Prediction
 from topics.scores import Score

@@ -73,6 +73,18 @@ def test_a_checkpoint_is_due_after_so_many_records_or_so_long() -> None:
     assert not checkpoints.due(0)
 
 
+def test_after_a_slow_snapshot_the_next_waits_ten_times_as_long_but_never_beyond_its_time() -> None:
+    checkpoints = Steps().checkpoints
+    checkpoints._last_s = 5.0
+    checkpoints._finished_at -= 49.0
+    assert not checkpoints.due(EVERY_RECORDS)
+    checkpoints._finished_at -= 2.0
+    assert checkpoints.due(EVERY_RECORDS)
+    checkpoints._last_s = EVERY_S
+    checkpoints._finished_at -= EVERY_S
+    assert checkpoints.due(1)
+
+
 def test_after_a_failure_the_next_waits_for_its_time() -> None:
     steps = Steps(FullStore())
     steps.write(5)
@@ -93,6 +105,7 @@ def test_one_at_a_time() -> None:
         assert not steps.checkpoints.due(10**6)
         gate.set()
         await steps.checkpoints.finish()
+        steps.checkpoints._last_s = 0.0
         assert steps.checkpoints.due(10**6)
 
     asyncio.run(work())

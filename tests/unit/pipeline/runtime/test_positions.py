@@ -14,20 +14,28 @@ from pipeline.runtime.positions import SUFFIX, FatalRecord, PositionFile
 fork = multiprocessing.get_context("fork")
 
 
-def die(folder: Path, entered: bool) -> None:
-    places = PositionFile(folder, "journal", 3)
+def die(folder: Path, entered: bool, name: str) -> None:
+    places = PositionFile(folder, name, 3)
     places.enter(1, 7)
     if not entered:
         places.leave(1)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def dead(folder: Path, entered: bool) -> None:
+def dead(folder: Path, entered: bool, name: str = "journal") -> None:
     """A process that died, in the middle of a record or not."""
-    child = fork.Process(target=die, args=(folder, entered))
+    child = fork.Process(target=die, args=(folder, entered, name))
     child.start()
     child.join(30)
     assert child.exitcode == -signal.SIGKILL
+
+
+def test_an_id_with_a_slash_is_no_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Seen: for three journals of ten, by the base64 of their ids, no death was ever counted."""
+    name = "journal.ab/cd+ef/0123456789abw"
+    dead(tmp_path, True, name)
+    assert list(PositionFile(tmp_path, name, 3).of_dead_processes()) == [FatalRecord(1, 7)]
+    assert caplog.text == ""
 
 
 def test_what_the_dead_were_at_is_found_once(tmp_path: Path) -> None:
@@ -70,3 +78,10 @@ def test_without_a_folder_it_works_and_warns(
     places.leave(0)
     assert "a death without an exception is not counted" in caplog.text
     assert list(places.of_dead_processes()) == []
+
+
+def test_a_topic_id_may_have_a_slash(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Base64 has one in every third id; such a worker counted no deaths."""
+    PositionFile(tmp_path, "journal.a/b+c", 1)
+    assert [path.suffix for path in tmp_path.iterdir()] == [SUFFIX]
+    assert caplog.text == ""

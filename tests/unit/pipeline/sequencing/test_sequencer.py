@@ -21,8 +21,8 @@ from pipeline.sequencing.sequencer import (
     SequencerConfig,
 )
 from tests.support.fake_kafka import FakeKafka, FakeOutbox, FakeWriter
-from topics.deadletters import DeadLetter
-from topics.headers import Header, read_headers
+from topics.dead_letters import DeadLetter
+from topics.headers import Header, producer_headers, read_headers, record_bytes
 from topics.journal import Padding, RecordKind, Source, read_control
 
 TOPICS = ("features", "labels")
@@ -133,10 +133,43 @@ def test_an_oversized_record_leaves_a_stub_and_a_dead_letter(setup: Setup) -> No
     assert isinstance(letter, DeadLetter)
     assert (key, len(value or b""), letter.reason, letter.length) == (
         b"k",
-        1_000,
+        999,
         "too-large",
         2_000,
     )
+    assert stub.reason == "too-large"
+
+
+@pytest.mark.parametrize("size", [0, 250, 251, 900, 5_000])
+def test_a_dead_letter_is_within_the_limit_of_a_record(setup: Setup, size: int) -> None:
+    """Seen: it could be larger than what the topics are checked for at the start."""
+    for key, value, name in ((size, 2_000, 0), (0, 2_000, size), (size, 2_000, size)):
+        setup.dead_letters.sent.clear()
+        offset = setup.kafka.flow("features").received + 1
+        own = [("n" * name, b"")] if name else []
+        record = Record("features", 0, offset, 1, b"k" * key, b"v" * value, own)
+        setup.sequencer.put("features", FetchedBatch([record], -1))
+        assert setup.sequencer.copy_batch() == 1
+        ((sent_key, sent_value, headers),) = setup.dead_letters.sent
+        kept = producer_headers(headers)
+        assert record_bytes(sent_key, sent_value, kept) <= CONFIG.record_bytes_max
+        assert (sent_key is not None) == (key <= 250)
+        assert kept == (own if name <= 247 else [])
+
+
+def test_a_header_name_that_is_not_utf_8_leaves_a_stub_and_a_dead_letter(setup: Setup) -> None:
+    """Seen: it ended the process at every start."""
+    record = Record("features", 0, 0, 1, b"k", b"v", (), unreadable=True)
+    setup.sequencer.put("features", FetchedBatch([record], -1))
+    setup.put(FEATURES)
+    assert setup.sequencer.copy_batch() == 2
+    stub, copy = setup.sources()
+    assert (stub.kind, stub.reason, stub.length) == (RecordKind.STUB, "header-name", 1)
+    assert (copy.kind, copy.prev) == (RecordKind.COPY, 0)
+    ((key, value, headers),) = setup.dead_letters.sent
+    letter = read_headers(DeadLetter, headers)
+    assert isinstance(letter, DeadLetter)
+    assert (key, value, letter.reason, letter.length) == (b"k", b"v", "header-name", None)
 
 
 def test_only_what_is_durable_in_the_journal_may_be_committed(setup: Setup) -> None:

@@ -3,7 +3,7 @@
 from pipeline.kafka.record import Record
 from pipeline.ops.doctor.findings import Status
 from pipeline.ops.doctor.letters import check_letters
-from topics.deadletters import DeadLetter
+from topics.dead_letters import DeadLetter
 from topics.headers import write_headers
 
 

@@ -31,12 +31,12 @@ def test_a_snapshot_that_is_long_overdue_is_a_problem() -> None:
     assert "3600 s, 5000 records ago" in found.text
 
 
-def test_held_labels_are_judged_by_age() -> None:
+def test_held_labels_are_judged_by_when_they_came() -> None:
     """Seen: a mis-keyed label was healthy once it had left the sample."""
     journal, fold = Journal(), Fold(REF)
     fold.apply(journal.features("a", {"v": 1}))
     fold.apply(journal.label("nobody", 1, ts=START_MS))
-    young = judged(fold, now_ms=START_MS + 5_000)["held labels"]
+    young = judged(fold, now_ms=START_MS + 6_000)["held labels"]
     assert (young.status, young.text) == (
         Status.NOTE,
         "1 labels wait for their features, the oldest for 5 s",
@@ -44,6 +44,22 @@ def test_held_labels_are_judged_by_age() -> None:
     old = judged(fold, now_ms=START_MS + 2 * HOUR_MS)["held labels"]
     assert old.status is Status.PROBLEM
     assert "under the key, stream and id of its features" in old.advice
+
+
+def test_held_labels_of_a_backfill_are_as_young_as_they_are() -> None:
+    """Seen: a backfill of last year's labels was a problem before its features could come."""
+    journal, fold = Journal(), Fold(REF)
+    fold.apply(journal.features("a", {"v": 1}))
+    long_ago = START_MS - 300 * 24 * HOUR_MS
+    fold.apply(journal.label("b", 1, ts=long_ago))
+    fold.apply(journal.label("c", 1, ts=long_ago, stream="unopened"))
+    found = judged(fold, now_ms=START_MS + 11_000)["held labels"]
+    assert (found.status, found.text) == (
+        Status.NOTE,
+        "2 labels wait for their features, the oldest for 10 s",
+    )
+    ahead = judged(fold, now_ms=START_MS - 5_000)["held labels"]
+    assert ahead.text.endswith("the oldest for 0 s"), "a clock that is slower than the brokers'"
 
 
 def test_a_feature_whose_cells_are_of_another_kind_is_a_problem() -> None:
@@ -77,8 +93,30 @@ def test_memory_near_its_bound_is_a_problem() -> None:
     assert found.text == f"{fold.streams.state_bytes} of {2**20} bytes of learners (partition 0)"
 
 
+def test_what_only_forgets_the_oldest_is_worth_knowing() -> None:
+    """Instances that wait by count and by bytes, and remembered ids."""
+    delay = {"pending_max": 10, "pending_bytes_max": 2**16, "settled_max": 8}
+    learner = Config.read({"delay": delay})
+    journal, fold = Journal(), Fold(REF, FoldConfig(learner=learner))
+    for number in range(600):
+        fold.apply(journal.features(f"{number}", {f"f{n}": 1.5 for n in range(30)}))
+    states = [PartitionState(fold, START_MS, fold.next_offset)]
+    found = [each for each in check_state(states, 60_000, 1_000, START_MS)
+             if each.check == "bounds"]  # fmt: skip
+    assert {each.status for each in found} == {Status.NOTE}
+    pending = fold.streams["default"].learner.delay.pending_bytes
+    assert [each.text for each in found] == [
+        "10 of 10 instances without a label (partition 0, stream default)",
+        f"{pending} of 65536 bytes of these instances (partition 0, stream default)",
+        "8 of 8 remembered ids (partition 0, stream default)",
+    ]
+    assert [each.advice.split(":")[0] for each in found] == [
+        "raise delay.pending_max", "raise delay.pending_bytes_max", "raise delay.settled_max",
+    ]  # fmt: skip
+
+
 def test_late_labels_are_judged_with_their_setting() -> None:
-    """Labels came too late for ever, and the doctor was content."""
+    """Seen: labels came too late for ever, and the doctor was content."""
     config = FoldConfig(learner=Config.read({"delay": {"expire_steps": 1}}))
     journal, fold = Journal(), Fold(REF, config)
     for number in range(5):
@@ -94,7 +132,7 @@ def test_labels_that_are_stamped_before_their_features_are_a_slow_clock() -> Non
     journal, fold = Journal(), Fold(REF)
     fold.apply(journal.label("a", 1, ts=START_MS - HOUR_MS))
     held = judged(fold, now_ms=START_MS + 2 * HOUR_MS)["held labels"]
-    assert held.text == "1 labels wait for their features, the oldest for 10800 s"
+    assert held.text == "1 labels wait for their features, the oldest for 7200 s"
     fold.apply(journal.features("a", {"v": 1}, ts=START_MS))
     found = judged(fold)["clocks of labels"]
     assert found.status is Status.PROBLEM
