@@ -28,7 +28,10 @@ POM = Path(__file__).with_name("connect-pom.xml")
 TOPICS = ("predictions", "scores")
 TYPES = {"string": "string", "int32": "integer", "int64": "integer", "double": "number"}
 LEFT_OUT = {
-    "predictions": {"experts", "guard", "why", "labels_offset", "defaulted", "default"},
+    "predictions": {
+        *("experts", "guard", "why", "missing"),
+        *("labels_offset", "defaulted", "default"),
+    },
     "scores": set[str](),
 }
 """Fields of the contract that are not in the tables: mappings, lists of texts, and what only the

@@ -44,7 +44,9 @@ def test_the_life_of_a_worker_is_told(real_broker: Broker, prefix: str, tmp_path
     ends = {event["partition"]: event["offset"] for event in events if event["kind"] == "stopped"}
     for number, fold in enumerate(stage.offline()[0]):
         assert ends[number] == fold.next_offset
-    assert {event["detail"] for event in events if event["kind"] == "config"} == {"why"}
+    assert {event["detail"] for event in events if event["kind"] == "config"} == {
+        "stream_idle_ms, why"
+    }
 
 
 def test_without_the_topic_everything_else_works(
