@@ -365,7 +365,7 @@ def test_a_day_in_a_browser_costs_no_more_than_a_minute(open_tab: OpenTab) -> No
             metrics = devtools.send("Performance.getMetrics")["metrics"]
             return {each["name"]: each["value"] for each in metrics}
 
-        early, late = polled(0, 60), polled(60, 240)
+        early, late = polled(0, 40), polled(40, 120)
         assert late["Nodes"] <= early["Nodes"] + 50
         assert late["JSEventListeners"] <= early["JSEventListeners"] + 10
         assert late["JSHeapUsedSize"] <= early["JSHeapUsedSize"] + 1_000_000
