@@ -200,7 +200,8 @@ def make_worker(
     security = Security.of(settings)
     client = security.librdkafka()
     topics = [name for name in TOPICS if name != "snapshots" or settings.snapshots.store == "topic"]
-    cluster = inspect_cluster(client, settings, topics, "worker")
+    config_bytes = FoldConfig.from_settings(settings).record_bytes
+    cluster = inspect_cluster(client, settings, topics, "worker", config_bytes)
     gaps = find_gaps(client, settings, cluster, "worker", SOURCES)
     lost = find_lost_journal(client, settings, cluster)
     for gap in refuse_gaps([*gaps, lost] if lost else gaps, options.accept_gap):

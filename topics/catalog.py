@@ -28,6 +28,8 @@ MESSAGE_BYTES_MAX = 1_048_588
 """Kafka's default, set explicitly: four times the record limit, so that a record over it can come
 in and be refused by us with a dead letter, and a copy with our headers always fits."""
 HEADROOM_BYTES = 65_536
+"""What is written because of a record is larger than the largest one by so much at most: our
+headers, a prediction under the record's own headers, and the frame of a batch."""
 BROKER_DEFAULT = -1
 """As a replication: as many copies as the brokers give a new topic; Kafka's own number for it."""
 COPARTITIONED = ("features", "labels", "journal", "predictions", "snapshots")

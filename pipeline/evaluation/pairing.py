@@ -50,6 +50,7 @@ from pipeline.evaluation.pairs import (
     pair_key,
 )
 from pipeline.evaluation.view import PartitionView
+from pipeline.snapshots.copy_on_write import CopyOnWrite
 from pipeline.snapshots.repository import StateSnapshot
 from topics.labels import Label
 from topics.predictions import Identity, Prediction
@@ -74,18 +75,19 @@ class Bounds:
 
 
 class EvaluationCopy(NamedTuple):
-    """Copies of the state between two records."""
+    """Copies of the state between two records; boards are copied when they are asked for."""
 
     next_offsets: dict[str, int]
     state: dict[str, Any]
-    boards: dict[str, Any]
+    boards: CopyOnWrite[dict[str, Any]]
     pairs: PairCopy
 
     def snapshot(self) -> StateSnapshot:
         """The state and its one blob; takes a while, in any thread."""
         position = sum(self.next_offsets.values())
         arrays = self.pairs.arrays()
-        blob = Snapshot(arrays, {"boards": self.boards}, PairCopy.parts(arrays))
+        boards = {stream: self.boards[stream] for stream in sorted(self.boards)}
+        blob = Snapshot(arrays, {"boards": boards}, PairCopy.parts(arrays))
         return StateSnapshot(position, self.state, {BLOB: position}, {BLOB: blob})
 
 
@@ -103,6 +105,7 @@ class Evaluation:
         self.counts: Counter[str] = Counter()
         self.pairs = PairMemory()
         self.boards: dict[str, Scoreboard] = {}
+        self._copied: CopyOnWrite[dict[str, Any]] = CopyOnWrite({})
         self.rescored = 0  # depends on the order, and so is no part of the state; nor is the view
         self.view = PartitionView(bounds.page_streams_max, self.boards)
         self._oldest: list[int] = []
@@ -226,6 +229,7 @@ class Evaluation:
             if truth is None or truth == old:
                 continue
             stored = self.pairs.get(offset)
+            self._copied.keep(stored.stream)
             answer, known = (stored.p, stored.naive), self.boards.get(stored.stream)
             given = stored.threshold, stored.set
             if old is not None and known is not None:
@@ -308,6 +312,11 @@ class Evaluation:
             self.counts["labels/unmatched"] += 1
 
     @property
+    def unscored(self) -> int:
+        """Predictions without a label: what is lost when memory ends; the others make room."""
+        return self._unscored
+
+    @property
     def unmatched(self) -> int:
         """Labels without a prediction."""
         return len(self._unmatched)
@@ -337,16 +346,19 @@ class Evaluation:
         return "predictions" if at_hand["predictions"] <= at_hand["labels"] else "labels"
 
     def copy(self) -> EvaluationCopy:
-        """The state as it is now, copied quickly; `EvaluationCopy.snapshot` does the work."""
+        """The state as it is now, copied quickly; `EvaluationCopy.snapshot` does the work.
+
+        A board is copied then, or before it changes; so only the newest copy may be used.
+        """
         state = {
             "version": STATE_VERSION,
             "next_offsets": dict(self.next_offsets),
             "floor": self.floor,
             "counts": dict(sorted(self.counts.items())),
-            "pairs": len(self.pairs),
+            "unscored": self._unscored,
         }
-        boards = {stream: board.snapshot() for stream, board in sorted(self.boards.items())}
-        return EvaluationCopy(dict(self.next_offsets), state, boards, self.pairs.copy())
+        self._copied = CopyOnWrite(self.boards)
+        return EvaluationCopy(dict(self.next_offsets), state, self._copied, self.pairs.copy())
 
     def snapshot(self) -> StateSnapshot:
         """State and its one blob; equal for equal sets of records, whatever their order."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dtgol_core.ids import signed_hash
+from dtgol_core.scoring import Scoreboard
 from pipeline.errors import FoldBugError, OvertakenError, RefusalError
 from pipeline.evaluation.metrics import EvaluatorMetrics
 from pipeline.evaluation.pairing import Bounds, Evaluation
@@ -23,7 +24,7 @@ from pipeline.kafka.record import Record
 from pipeline.kafka.writer import Outbox, PartitionWriter
 from pipeline.runtime.checkpoint import Checkpoint, Checkpointer
 from pipeline.runtime.metrics import Sample
-from pipeline.runtime.partition import Partition
+from pipeline.runtime.partition import Partition, of_each
 from pipeline.runtime.port import PartitionKafka
 from topics.codec import read_erasure, read_label, read_prediction, write_score
 from topics.headers import Header, trace_headers
@@ -285,36 +286,38 @@ class PartitionEvaluator(Partition[Evaluation]):
 
     # --- what can be seen from outside -----------------------------------------------------------
 
-    def status(self) -> dict[str, Any]:
+    async def status(self) -> dict[str, Any]:
         """Offsets, counters, and the scores of every stream."""
         about, state = self.health(), self.state
         if state is None:
             return about
-        totals = {name: board.total() for name, board in state.boards.items()}
         return about | {
             "next_offsets": dict(state.next_offsets),
             "remembered": len(state.pairs),
             "remembered_max": state.bounds.pairs_max,
             "given_up_unlabelled": state.counts["predictions/unlabelled"],
             "counts": dict(state.counts),
-            "streams": {
-                name: {
-                    "scored": total.count,
-                    "accuracy": total.forecast.accuracy,
-                    "naive_accuracy": total.naive.accuracy,
-                    "log_loss": total.forecast.log_loss,
-                    "auc": total.forecast.auc,
-                    "precision": total.forecast.precision,
-                    "recall": total.forecast.recall,
-                    "false_positives": total.forecast.false_positives,
-                    "false_negatives": total.forecast.false_negatives,
-                    "cost": total.forecast.cost(*self._config.costs(name), total.count),
-                    "coverage": total.coverage.share,
-                    "coverage_by_class": total.coverage.by_class,
-                    "undecided": total.coverage.undecided,
-                }
-                for name, total in totals.items()
-            },
+            "streams": await of_each(state.boards, self._scores_of),
+        }
+
+    def _scores_of(self, name: str, board: Scoreboard) -> dict[str, Any]:
+        """What `/status` shows of a stream."""
+        total = board.total()
+        forecast, coverage = total.forecast, total.coverage
+        return {
+            "scored": total.count,
+            "accuracy": forecast.accuracy,
+            "naive_accuracy": total.naive.accuracy,
+            "log_loss": forecast.log_loss,
+            "auc": forecast.auc,
+            "precision": forecast.precision,
+            "recall": forecast.recall,
+            "false_positives": forecast.false_positives,
+            "false_negatives": forecast.false_negatives,
+            "cost": forecast.cost(*self._config.costs(name), total.count),
+            "coverage": coverage.share,
+            "coverage_by_class": coverage.by_class,
+            "undecided": coverage.undecided,
         }
 
     @property

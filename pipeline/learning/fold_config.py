@@ -73,7 +73,7 @@ class FoldConfig:
             state_bytes_max=settings.limits.state_bytes_max,
             limits=Limits(**limits),
         )
-        size = len(json.dumps(config.as_mapping()))
+        size = config.record_bytes
         if size > RECORD_BYTES_MAX:
             raise ConfigError(
                 f"[streams.NAME] describes {len(config.streams)} streams, which makes a journal "
@@ -81,6 +81,11 @@ class FoldConfig:
                 f"like [learner] need no description"
             )
         return config
+
+    @property
+    def record_bytes(self) -> int:
+        """Its size as a journal record, about."""
+        return len(json.dumps(self.as_mapping()))
 
     def config_for(self, stream: str) -> Config:
         """The configuration of a stream's learner."""

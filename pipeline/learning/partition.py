@@ -29,9 +29,10 @@ from pipeline.learning.fold_config import FoldConfig
 from pipeline.learning.metrics import LearnerMetrics
 from pipeline.learning.outputs import Output, PartitionRef
 from pipeline.learning.poison import PoisonGuard
+from pipeline.learning.stream import StreamState
 from pipeline.runtime.checkpoint import Checkpoint, Checkpointer
 from pipeline.runtime.metrics import Sample
-from pipeline.runtime.partition import Partition
+from pipeline.runtime.partition import Partition, of_each
 from pipeline.runtime.port import PartitionKafka
 from pipeline.runtime.positions import PositionFile
 from pipeline.runtime.watchdog import Ends, Probe
@@ -419,7 +420,7 @@ class PartitionLearner(Partition[Fold]):
         """With what is parked."""
         return super().health() | {"parked": self.poison.status()}
 
-    def status(self) -> dict[str, Any]:
+    async def status(self) -> dict[str, Any]:
         """Offsets, marks and counters of the fold."""
         about = self.health() | {
             "next_offset": self.next_offset,
@@ -427,18 +428,13 @@ class PartitionLearner(Partition[Fold]):
         }
         fold = self.state
         if fold is not None:
-            combinations = {
-                name: stream.learner.combination for name, stream in fold.streams.items()
-            }
+            weights = await of_each(fold.streams, _weights)
             about |= {
                 "marks": {topic: mark for (topic, _), mark in fold.marks.offsets.items()},
                 "clock_ms": fold.clock_ms,
                 "config": fold.config_digest,
                 "streams": len(fold.streams),
-                "weights": {
-                    name: dict(zip(("experts", "guard"), each.weights(), strict=True))
-                    for name, each in combinations.items()
-                },
+                "weights": weights,
                 "state_bytes": fold.streams.state_bytes,
                 "label_skew_ms": fold.label_skew_ms,
                 "counts": dict(fold.counts),
@@ -461,6 +457,11 @@ class PartitionLearner(Partition[Fold]):
         yield from self.metrics.samples(parked, self.next_offset, self.waiting)
         if self.state is not None:
             yield from self.metrics.fold_samples(self.state)
+
+
+def _weights(_: str, stream: StreamState) -> dict[str, Any]:
+    """The weights of a stream's experts and of its guard."""
+    return dict(zip(("experts", "guard"), stream.learner.combination.weights(), strict=True))
 
 
 def _late(fold: Fold) -> dict[str, int]:

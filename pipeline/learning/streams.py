@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from threading import Lock
 from typing import NamedTuple
 
 from dtgol_core.state import Snapshot, SnapshotError
 from pipeline.learning.early import UNOPENED, EarlyLabel, UnopenedLabels
 from pipeline.learning.fold_config import Lineage
 from pipeline.learning.stream import StreamState
+from pipeline.snapshots.copy_on_write import CopyOnWrite
 
 WAITING_SHARE, IDS_SHARE = 2, 4
 """Of the memory of a partition's learners, a half is the most for instances that wait for their
@@ -23,45 +23,6 @@ class History(NamedTuple):
 
     waiting: int
     ids: int
-
-
-class CopyOnWrite(Mapping[str, Snapshot]):
-    """Streams as they were at one moment, each copied once: when it is taken, or before it changes.
-
-    The fold calls `keep` before it touches a stream, the writer of a snapshot takes items from
-    another thread; the lock is held for the copy of one stream. A stream stays listed until its
-    copy is whole: `keep` looks without the lock, and must wait for a copy that is being made.
-    """
-
-    def __init__(self, streams: dict[str, StreamState | UnopenedLabels]) -> None:
-        self._streams = streams
-        self._copies: dict[str, Snapshot] = {}
-        self._names = tuple(streams)
-        self._lock = Lock()
-
-    def keep(self, name: str) -> None:
-        """The stream is about to change."""
-        if name in self._streams:
-            with self._lock:
-                stream = self._streams.get(name)
-                if stream is not None:
-                    self._copies[name] = stream.snapshot()
-                    del self._streams[name]
-
-    def __getitem__(self, name: str) -> Snapshot:
-        with self._lock:
-            stream = self._streams.get(name)
-            if stream is None:
-                return self._copies.pop(name)
-            copy = stream.snapshot()
-            del self._streams[name]
-            return copy
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
 
 
 class Streams(Mapping[str, StreamState]):
@@ -79,7 +40,7 @@ class Streams(Mapping[str, StreamState]):
 
     def __init__(self) -> None:
         self._streams: OrderedDict[str, StreamState] = OrderedDict()
-        self._unsaved = CopyOnWrite({})
+        self._unsaved: CopyOnWrite[Snapshot] = CopyOnWrite({})
         self.unopened = UnopenedLabels()
         self.state_bytes = 0
         self._changed: set[str] = set()
@@ -224,7 +185,7 @@ class Streams(Mapping[str, StreamState]):
         """All parts, copied now."""
         return {name: part.snapshot() for name, part in self._parts.items()}
 
-    def changed_since(self, stored: Mapping[str, int]) -> CopyOnWrite:
+    def changed_since(self, stored: Mapping[str, int]) -> CopyOnWrite[Snapshot]:
         """The parts as they are now, without those `stored` with the same `next_offset`.
 
         A part is copied when it is asked for, once, from any thread, or before it changes; so a

@@ -39,10 +39,30 @@ log = logging.getLogger(__name__)
 BURST_S = 0.02
 """How long one partition may hold the event loop before other tasks get their turn."""
 IDLE_S = 0.5
+SLICE_S = 0.003
+"""How long a page with many streams may hold the event loop at a time."""
 
 State = TypeVar("State")
 Result = TypeVar("Result")
+Value = TypeVar("Value")
 Given = ParamSpec("Given")
+
+
+async def of_each(
+    named: Mapping[str, Value], work: Callable[[str, Value], Result]
+) -> dict[str, Result]:
+    """`work` of each name and value, by name; the event loop is not held, others run in between.
+
+    What comes or goes meanwhile is in it or not.
+    """
+    found: dict[str, Result] = {}
+    begun = time.monotonic()
+    for name, value in list(named.items()):
+        found[name] = work(name, value)
+        if time.monotonic() - begun > SLICE_S:
+            await asyncio.sleep(0)
+            begun = time.monotonic()
+    return found
 
 
 class Inbox(deque[Delivery]):
@@ -340,7 +360,7 @@ class Partition(ABC, Generic[State]):
             "snapshot_failure": self.checkpoints.failure,
         }
 
-    def status(self) -> dict[str, Any]:
+    async def status(self) -> dict[str, Any]:
         """What `/status` shows of it."""
         return self.health()
 

@@ -31,7 +31,7 @@ from pipeline.runtime.verdict import verdict
 from pipeline.runtime.watchdog import Ends, Probe, Watchdog, WatchdogThread
 from pipeline.settings import Settings
 from pipeline.web.server import Views, WebServer
-from topics.catalog import COPARTITIONED
+from topics.catalog import COPARTITIONED, HEADROOM_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class PartitionPart(Protocol):
     def probes(self, ends: Ends) -> Iterable[Probe]: ...
     def unready(self) -> list[str]: ...
     def health(self) -> dict[str, Any]: ...
-    def status(self) -> dict[str, Any]: ...
+    async def status(self) -> dict[str, Any]: ...
     @property
     def counts(self) -> Mapping[str, int]: ...
     def samples(self) -> Iterable[Sample]: ...
@@ -107,7 +107,10 @@ class Process:
         self.accept_gap = accept_gap
         self.client = security.librdkafka() | settings.kafka.timeouts
         self.app = FaustApp(settings, security, role.name)
-        self.outbox = Outbox(self.client)
+        # A topic's limit is that of a batch: librdkafka would fill one with small records up to a
+        # megabyte, whatever the topic takes.
+        batch_bytes = settings.limits.record_bytes_max + HEADROOM_BYTES
+        self.outbox = Outbox(self.client, **{"batch.size": batch_bytes})
         self.events = EventWriter(self.client, settings, role.name)
         self.partitions: dict[int, AssignedPartition] = {}
         self.in_group = False
@@ -231,11 +234,11 @@ class Process:
         ]
         return [*self.watchdog.stalled, *self.watchdog.topic_faults, *parts]
 
-    def status(self) -> dict[str, Any]:
+    async def status(self) -> dict[str, Any]:
         """What `/status` shows."""
         partitions: dict[str, dict[str, Any]] = {}
-        for number, part in self._parts():
-            partitions.setdefault(str(number), {}).update(part.status())
+        for number, part in list(self._parts()):
+            partitions.setdefault(str(number), {}).update(await part.status())
         return {
             "role": self.role.name,
             "group": self.settings.group(self.role.name),

@@ -403,7 +403,7 @@ class PartitionSequencer:
         """What `/status` and the live page show of it."""
         return {"held_for_merge": len(self._merge), "sources_lag": lag_of(self._flows)}
 
-    def status(self) -> dict[str, Any]:
+    async def status(self) -> dict[str, Any]:
         """What `/status` shows of it."""
         ages = {
             topic: age.least_ms for topic, age in zip(self._config.topics, self._ages, strict=True)

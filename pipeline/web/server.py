@@ -7,11 +7,13 @@ script asks for the token. No feature values and no ids: they may be about patie
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -48,7 +50,7 @@ class Views:
 
     unready: Callable[[], list[str]]
     """Why the process is not ready; empty when it is."""
-    status: Callable[[], dict[str, Any]]
+    status: Callable[[], Awaitable[dict[str, Any]]]
     page: Callable[[str | None, int | None], dict[str, Any]]
     """What the live page shows; it may ask for a stream of a partition."""
     registry: CollectorRegistry
@@ -117,11 +119,14 @@ class WebServer:
         return web.Response(text=text, status=503 if reasons else 200)
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        body = generate_latest(self._views.registry)
+        # Collected here, so that it is of one moment; a thread makes the text, which takes longer.
+        metrics = list(self._views.registry.collect())
+        collected: Any = SimpleNamespace(collect=lambda: metrics)
+        body = await asyncio.to_thread(generate_latest, collected)
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def _status(self, _: web.Request) -> web.Response:
-        body = orjson.dumps(self._views.status(), option=orjson.OPT_INDENT_2)
+        body = orjson.dumps(await self._views.status(), option=orjson.OPT_INDENT_2)
         return web.Response(body=body, content_type="application/json")
 
     async def _page(self, request: web.Request) -> web.Response:

@@ -57,7 +57,7 @@ class PageServer:
         self.requests = 0
         self.notices = Notices("events", "dead-letters")
         self._ids = token_file is not None
-        views = Views(list, dict, self.page, CollectorRegistry())
+        views = Views(list, self.status, self.page, CollectorRegistry())
         file = str(token_file) if token_file else ""
         self._server = WebServer(WebSettings(port=port, token_file=file), views)
         self._loop = asyncio.new_event_loop()
@@ -70,6 +70,9 @@ class PageServer:
     @property
     def port(self) -> int:
         return int(self.url.rpartition(":")[2])
+
+    async def status(self) -> dict[str, Any]:
+        return {}
 
     def page(self, stream: str | None, partition: int | None) -> dict[str, Any]:
         self.requests += 1

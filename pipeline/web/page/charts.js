@@ -413,7 +413,7 @@ export class Charts {
     this.arrivals(stream.arrivals);
     if (stream.delays.top_ms.length) this.delays(stream.delays, stream.expire_ms);
     else all.delays.figure.hidden = true;
-    this.calibration(stream.calibration);
+    this.calibration(stream.calibration, stream.window);
   }
 
   giveColours(colours, names) {
@@ -486,9 +486,10 @@ export class Charts {
     this.all.delays.draw([bins.top.map((_, at) => at), both, bins.zero], { bins, expireMs }, words);
   }
 
-  calibration(bins) {
+  calibration(bins, window) {
     const { p, y, error, count } = calibrationOf(bins);
-    const words = `${number(count)} predictions by tenths; on average off by ${points(error).slice(1)}.`;
+    const words = `${number(count)} predictions by tenths; on average off by ${points(error).slice(1)}, `
+      + `those of the last window by ${points(window.calibration_error).slice(1)}.`;
     this.all.calibration.draw([p, y], {}, words);
   }
 }

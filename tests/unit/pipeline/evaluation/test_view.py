@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -216,3 +218,49 @@ def test_what_became_of_labels_is_counted_by_stream() -> None:
     state.label(label(1, 0, stream="never"), 13)
     labels = streams_page({0: state.view}, "s", 0)["selected"]["labels"]
     assert labels == {"first": 3, "repeated": 1, "corrected": 1, "early": 1}
+
+
+def test_the_page_has_estimates_window_and_decisions_of_the_stream() -> None:
+    state = evaluation()
+    for number in range(300):
+        left_open = (1,) if number % 2 else (0, 1)
+        state.predict(prediction("s", number, 0.3, threshold=0.2, set=left_open))
+        state.label(label(number, int(number % 4 > 0)), number)
+    page = streams_page({0: state.view}, None, None, lambda _: (3.0, 1.0))["selected"]
+    assert page["decision"] == {
+        "scored": 300,
+        "false_positives": 75,
+        "false_negatives": 0,
+        "precision": 0.75,
+        "recall": 1.0,
+        "cost_fp": 3.0,
+        "cost_fn": 1.0,
+        "cost": 0.75,
+        "naive_cost": 0.75,
+        "coverage": 1.0,  # the labels 0 are those of even numbers, whose sets have both
+        "coverage_0": 1.0,
+        "coverage_1": 1.0,
+        "undecided": 0.5,
+    }
+    window = page["window"]
+    assert (window["labels"], window["accuracy"], window["recall"]) == (204, 0.75, 1.0)
+    assert window["undecided"] == 0.5
+    calibrated, last = page["estimates"]["calibrated"], page["estimates"]["last_window"]
+    assert calibrated["now"] == pytest.approx(0.75, abs=0.08)  # p claims 0.3
+    assert last["now"] == pytest.approx(0.75, abs=0.02)
+    assert calibrated["error"] is not None
+    assert json.dumps(page)
+
+
+def test_a_restore_estimates_as_before_when_labels_came_in_the_order_of_the_journal() -> None:
+    state = evaluation()
+    for number in range(1_000):
+        state.predict(prediction("s", number, 0.9, labels_offset=number - 101))
+        if number >= 100:
+            state.label(label(number - 100, int(number % 3 > 0)), number - 100)
+    taken = state.snapshot()
+    again = Evaluation.restore("journal-id", 0, Bounds(), taken.state, taken.changed)
+    before, after = (each.view.streams["s"].estimates() for each in (state, again))
+    assert before.calibrated.error is not None
+    assert after.calibrated == pytest.approx(before.calibrated)
+    assert after.last_window == pytest.approx(before.last_window)

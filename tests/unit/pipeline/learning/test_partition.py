@@ -211,7 +211,7 @@ def test_a_checkpoint_is_taken_up_by_the_next_learner() -> None:
     setup.put(12)
     setup.run_to(13)
     assert setup.answered() == [f"i{number}" for number in range(13)]
-    assert setup.learner.status()["snapshot_offset"] == 12
+    assert asyncio.run(setup.learner.status())["snapshot_offset"] == 12
 
 
 def test_what_is_committed_is_not_sent_again_and_what_is_not_is() -> None:
@@ -466,4 +466,45 @@ def test_events_do_not_change_what_is_written() -> None:
         setup.run(setup.learner.ready.is_set, finish=True)
     assert with_events.events
     assert with_events.predictions.sent == without.predictions.sent
-    assert with_events.learner.status()["state"] == without.learner.status()["state"]
+    assert with_events.learner.health()["state"] == without.learner.health()["state"]
+
+
+def test_a_stream_that_is_forgotten_is_logged_and_an_event(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = FoldConfig(stream_idle_ms=3_000)
+    setup = Setup(records=0, fold=config)
+    setup.journal.control(ConfigChange(config.digest(), config.as_mapping()))
+    setup.journal.features("a", {"v": 1}, stream="idle")
+    for number in range(6):  # a second later each
+        setup.journal.features(f"b{number}", {"v": 1}, stream="busy")
+    setup.put(*range(8))
+    with caplog.at_level("WARNING"):
+        setup.run_to(8)
+    (line,) = [each.getMessage() for each in caplog.records if "evicted" in each.getMessage()]
+    assert line.startswith("partition 0: stream-evicted: stream idle: streams.idle_ms: no record")
+    assert line.endswith("forgotten with 1 records and 0 labels learnt")
+    ((_, value, headers),) = setup.scores.sent
+    assert orjson.loads(value or b"")["stream"] == "idle"
+    assert headers == [("dtgol-event", b"stream-evicted")]
+
+
+def test_a_queue_is_bounded_by_the_memory_of_its_records() -> None:
+    """Few large records, or many headers, fill memory as well as many small records."""
+    setup = Setup(records=0)
+    many = [(f"h{n}", b"") for n in range(50)]
+    for number in range(6):
+        value = orjson.dumps({"id": f"i{number}", "x": {"v": 1}, "padding": "x" * 10_000})
+        setup.journal.copy("features", value, headers=many)
+    one = setup.journal.records[0].occupied
+    assert one > 10_000 + 50 * 150
+    setup.learner.queue_bytes_max = sum(each.occupied for each in setup.journal.records[:3])
+    inbox, flow = setup.learner.inbox[JOURNAL], setup.kafka.flow(JOURNAL)
+    paused = []
+    for offset in range(3):
+        setup.put(offset)
+        paused.append(flow.paused)
+    assert paused == [False, False, True]
+    assert inbox.occupied == setup.learner.queue_bytes_max
+    setup.run(lambda: not flow.paused and setup.learner.next_offset == 3)
+    assert (len(inbox), inbox.occupied) == (0, 0)

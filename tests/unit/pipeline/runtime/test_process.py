@@ -55,7 +55,7 @@ class Part:
     def health(self) -> dict[str, Any]:
         return {"ready": self.number != 1}
 
-    def status(self) -> dict[str, Any]:
+    async def status(self) -> dict[str, Any]:
         return {"calls": self.calls}
 
     def samples(self) -> list[Sample]:
@@ -132,7 +132,7 @@ def test_why_it_is_not_ready_names_the_partition() -> None:
 def test_counts_and_samples_carry_their_partition() -> None:
     process = play(assignment(1))
     assert process._counts() == {1: {"records/copy": 1}}
-    assert process.status()["partitions"]["1"] == {"calls": ["run"]}
+    assert asyncio.run(process.status())["partitions"]["1"] == {"calls": ["run"]}
     (sample,) = [sample for sample in process._samples() if sample.name == "dtgol_x"]
     assert sample.labels == (("partition", "1"), ("stream", "s"))
 

@@ -294,7 +294,7 @@ def test_the_age_of_records_is_measured_by_topic(setup: Setup) -> None:
     }
     assert shown["features"] == 0.02
     assert shown["labels"] == pytest.approx(3_600.1 - 10_000.0)
-    assert setup.sequencer.status()["least_age_ms"]["features"] == 20
+    assert asyncio.run(setup.sequencer.status())["least_age_ms"]["features"] == 20
 
 
 def test_a_slow_clock_is_logged_once_and_not_in_a_backlog(

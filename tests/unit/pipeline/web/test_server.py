@@ -16,7 +16,13 @@ from pipeline.settings import WebSettings
 from pipeline.web.server import Views, WebServer
 
 TOKEN = "a-token-that-nobody-may-see"
-VIEWS = Views(list, lambda: {"role": "test"}, lambda *_: {"role": "test"}, CollectorRegistry())
+
+
+async def status() -> dict[str, str]:
+    return {"role": "test"}
+
+
+VIEWS = Views(list, status, lambda *_: {"role": "test"}, CollectorRegistry())
 GUARDED = ("/readyz", "/metrics", "/status", "/page.json", "/page.json?stream=s", "/nothing-here")
 SHELL = ("/", "/page/main.js", "/page/style.css", "/page/uPlot.iife.min.js")
 

@@ -1,4 +1,4 @@
-"""Streams copied for a snapshot by one thread while another one changes them."""
+"""Parts of a state copied for a snapshot by one thread while another one changes them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from dtgol_core.state import Snapshot
-from pipeline.learning.streams import CopyOnWrite
+from pipeline.snapshots.copy_on_write import CopyOnWrite
 
 WAIT_S = 10.0
 
