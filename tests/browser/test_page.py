@@ -440,7 +440,7 @@ def test_the_screenshots_of_the_readme(
         server.refuse("label-late", "rehabilitation")
         for scheme in ("light", "dark"):
             url = f"{server.url}/#stream=rehabilitation&partition=0"
-            size = {"width": 1280, "height": 1360}
+            size = {"width": 1280, "height": 1560}
             page = open_tab(url, color_scheme=scheme, viewport=size)
             expect(page.locator("#weights canvas")).to_be_visible()
             page.screenshot(path=tmp_path / f"page-{scheme}.png")
