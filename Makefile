@@ -80,6 +80,13 @@ fmt: $(VENV)/.test
 docs: $(VENV)/.docs # the site with the API reference, into build/site; a dead link or anchor fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # with --quiet it counts no warnings
 
-speed: $(VENV)/.bench # how fast; dtgol compare is how accurate
+# Quix Streams, a peer of the benchmark, needs an older confluent-kafka than ours: an environment of its own.
+$(VENV)/quix/.made: | $(BIN)/python
+	@$(PYTHON) -m venv $(VENV)/quix
+	@$(VENV)/quix/bin/python -m pip install --quiet --disable-pip-version-check 'quixstreams>=3.28,<4'
+	@touch $@
+
+speed: $(VENV)/.bench $(VENV)/quix/.made # how fast; dtgol compare is how accurate. REPORT=docs/speed.md writes the tables
 	$(BIN)/python -m benchmarks.step
-	$(BIN)/python -m benchmarks.throughput
+	$(BIN)/python -m benchmarks.throughput $(if $(REPORT),--report $(REPORT))
+	$(BIN)/python -m benchmarks.scale $(if $(REPORT),--report $(REPORT))

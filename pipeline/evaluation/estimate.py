@@ -22,7 +22,7 @@ memory follows a moving stream better and calibrates less; measured in docs/guid
 MEMORY_LABELS = 1_000
 """The map forgets: a label counts 1/e after so many newer ones of its stream."""
 LABELS_MIN = 20
-"""Labels that a window needs for its estimates to be judged."""
+"""Labels that a window needs to judge estimates, or to be one."""
 USUAL_SHARE = 0.9
 """... and of those that windows of the stream usually have: where they still come, the quick ones
 have come first."""

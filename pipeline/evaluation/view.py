@@ -20,7 +20,7 @@ import orjson
 from dtgol_core.bins import exponential_bin, exponential_bin_top
 from dtgol_core.losses import log_loss
 from dtgol_core.scoring import Scoreboard
-from pipeline.evaluation.estimate import CalibrationMap, Estimates, estimates
+from pipeline.evaluation.estimate import LABELS_MIN, CalibrationMap, Estimates, estimates
 from pipeline.evaluation.pairs import StoredPrediction, Truth
 from topics.events import ProcessEvent
 from topics.predictions import Prediction
@@ -199,9 +199,9 @@ class StreamView:
         sums = self.predictions.add(offset, ts_ms)
         sums[0] += 1.0
         sums[1] += self._chances.right(p, threshold)
-        last = self.last_window().accuracy
-        if last is not None:
-            sums[10:12] += (last, 1.0)
+        last = self.last_window()
+        if last.accuracy is not None and last.labels >= LABELS_MIN:
+            sums[10:12] += (last.accuracy, 1.0)
         return sums
 
     def add_details(self, sums: Sums, prediction: Prediction) -> None:

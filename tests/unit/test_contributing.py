@@ -109,7 +109,7 @@ def test_every_command_is_in_the_table_and_has_exit_codes() -> None:
 
 def test_every_store_is_in_make_store_and_in_the_settings() -> None:
     source = (ROOT / "pipeline" / "snapshots" / "__init__.py").read_text()
-    stores = modules(pipeline.snapshots) - {"manifest", "repository", "store"}
+    stores = modules(pipeline.snapshots) - {"copy_on_write", "manifest", "repository", "store"}
     (declared,) = (
         each.metadata["choices"]
         for each in SnapshotSettings.__dataclass_fields__.values()
