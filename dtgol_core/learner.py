@@ -289,6 +289,7 @@ class Learner:
             set=self.sets.of(p),
             why=self._why(instances, answers, p, why) if why else (),
             conflicts=record.conflicts,
+            missing=record.missing,
             learnt=tuple(learnt),
             expired=tuple(each.instance.id for each in expired),
             defaulted=tuple(defaulted),

@@ -118,6 +118,7 @@ class Worker:
             ref, self.config, kafka, outbox, outputs, checkpoints, self._positions
         )
         learner.queue_bytes_max = self._settings.worker.queue_bytes_max
+        learner.send_event = process.events.send
         return learner
 
     def _sequencer(self, process: Process, number: int) -> PartitionSequencer:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from topics.dead_letters import DeadLetter, Redriven
+from topics.events import ProcessEvent
 from topics.features import Features
 from topics.journal import ConfigChange, Crash, Padding, Reset, Retry, Retype, Skip, Source, Version
 from topics.labels import Erasure, Label
@@ -142,7 +143,7 @@ CATALOG = (
         "sent back. With worker.connect_headers also the headers __connect.errors.*.",
         "the original's; none for markers",
         writers=("sequencer", "learner", "operators"),
-        readers=("operators",),
+        readers=("operators", "evaluator"),
         payloads=(),
         headers=DeadLetter,
         marker=Redriven,
@@ -157,6 +158,15 @@ CATALOG = (
         headers=Chunk,
         cleanup=Cleanup.COMPACT,
         stamp=TimestampType.CREATE,
+    ),
+    Topic(
+        "events",
+        "What happened to processes and their partitions: starts, snapshots, changes of the "
+        "configuration, parked partitions; the marks on the live page. Best effort.",
+        "the partition it is about",
+        writers=("learner", "evaluator"),
+        readers=("evaluator", "operators"),
+        payloads=(ProcessEvent,),
     ),
 )
 

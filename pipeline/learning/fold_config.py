@@ -156,6 +156,12 @@ class FoldConfig:
         text = json.dumps(self.as_mapping(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
+    def differs(self, other: FoldConfig) -> list[str]:
+        """Names of the settings that another configuration has otherwise, sorted."""
+        ours, theirs = _flat(self.as_mapping()), _flat(other.as_mapping())
+        names = ours.keys() | theirs.keys()
+        return sorted(name for name in names if ours.get(name, ...) != theirs.get(name, ...))
+
     def shape_differs(self, stream: str, made_with: Config) -> list[str]:
         """Settings of a stream that cannot change in flight, and do; they need a `reset`."""
         return self.config_for(stream).shape_differs(made_with)
@@ -165,3 +171,14 @@ def _require_all(cls: type, given: Mapping[str, Any], prefix: str) -> None:
     absent = [item.name for item in fields(cls) if item.name not in given]
     if absent:
         raise ConfigError(f"{prefix}{absent[0]} is not spelled out: written by another version")
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by their dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = value
+    return found

@@ -24,6 +24,7 @@ from pipeline.kafka.clients import SEE_RIGHTS
 from pipeline.kafka.cluster import Cluster, gap_at, topic_faults
 from pipeline.kafka.reader import Reader, Watermarks, watermarks
 from pipeline.kafka.writer import Outbox
+from pipeline.runtime.events import EventWriter
 from pipeline.runtime.fingerprint import fingerprint
 from pipeline.runtime.metrics import Sample, StateCollector, make_registry
 from pipeline.runtime.verdict import verdict
@@ -110,6 +111,7 @@ class Process:
         # megabyte, whatever the topic takes.
         batch_bytes = settings.limits.record_bytes_max + HEADROOM_BYTES
         self.outbox = Outbox(self.client, **{"batch.size": batch_bytes})
+        self.events = EventWriter(self.client, settings, role.name)
         self.partitions: dict[int, AssignedPartition] = {}
         self.in_group = False
         self.closing = False
@@ -137,6 +139,7 @@ class Process:
         self.watchdog.start()
         yield self.web.start()
         yield self.outbox.pump()
+        yield self.events.pump()
         yield from (work(self) for work in self.role.background)
 
     # --- assignment ------------------------------------------------------------------------------
@@ -191,6 +194,7 @@ class Process:
                 await part.finish()
         if self.role.last is not None:
             await self.role.last(self)
+        await self.events.finish()
         await self.web.stop()
 
     async def _out_of_range(self, place: TP, offset: int) -> None:

@@ -21,6 +21,7 @@ from pipeline.snapshots.repository import SnapshotRepository
 from tests.support.fake_kafka import FakeKafka, FakeOutbox, FakeWriter, MemoryStore
 from tests.support.journal import REF, Journal
 from topics.dead_letters import DeadLetter
+from topics.events import EventKind
 from topics.headers import write_headers
 from topics.journal import ConfigChange, Crash, Skip, Version
 
@@ -31,6 +32,7 @@ class Setup:
     """A learner, its journal, its store and what it writes."""
 
     def __init__(self, records: int = 40, **config: Any) -> None:
+        self.events: list[tuple[EventKind, int, int, str]] = []
         self.journal = Journal()
         for number in range(records):
             self.journal.features(f"i{number}", {"v": number % 7})
@@ -54,6 +56,7 @@ class Setup:
         )
         learner.queue_max = 10
         learner.poison.recheck_s = 0.01
+        learner.send_event = lambda *event: self.events.append(event)
         self.learner = learner
         return learner
 
@@ -427,6 +430,43 @@ def test_late_labels_are_logged_with_their_setting(caplog: pytest.LogCaptureFixt
     setup.put(*range(6))
     setup.run_to(6)
     assert "delay.expire_steps 1" in caplog.text
+
+
+def test_its_life_is_told_as_events_at_journal_offsets() -> None:
+    setup = Setup(records=4, fold=FoldConfig(why=3))
+    setup.put(0, 1, 2, 3)
+    setup.run(setup.learner.ready.is_set, finish=True)
+    assert [(kind, offset) for kind, _, offset, _ in setup.events] == [
+        (EventKind.CONFIG, 4),
+        (EventKind.STARTED, 4),
+        (EventKind.SNAPSHOT, 4),
+        (EventKind.STOPPED, 4),
+    ]
+    assert setup.events[0][3] == "why"
+
+
+def test_parking_and_the_decision_about_it_are_told_as_events() -> None:
+    setup = Setup(records=12)
+    for _ in range(3):
+        setup.journal.control(Crash(5))
+    setup.put(0)
+    setup.run(lambda: len(setup.events) == 1)
+    setup.journal.control(Skip(5, "why"))
+    setup.put(9)
+    setup.run(lambda: len(setup.events) > 1)
+    told = [(kind, offset) for kind, _, offset, _ in setup.events]
+    assert told[:2] == [(EventKind.PARKED, 5), (EventKind.SKIPPED, 5)]
+
+
+def test_events_do_not_change_what_is_written() -> None:
+    with_events, without = Setup(records=20), Setup(records=20)
+    without.learner.send_event = lambda *_: None
+    for setup in (with_events, without):
+        setup.put(*range(20))
+        setup.run(setup.learner.ready.is_set, finish=True)
+    assert with_events.events
+    assert with_events.predictions.sent == without.predictions.sent
+    assert with_events.learner.health()["state"] == without.learner.health()["state"]
 
 
 def test_a_stream_that_is_forgotten_is_logged_and_an_event(
