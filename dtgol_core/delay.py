@@ -66,7 +66,7 @@ class Departure(NamedTuple):
     defaulted: bool
 
 
-class Block:
+class PendingBlock:
     """The instances of 256 consecutive steps; rows are written once.
 
     Attributes
@@ -137,10 +137,10 @@ class Block:
         arrays = (self.vectors, self.scaled, self.numbers, self.times)
         return sum(array.nbytes for array in arrays) + self.id_bytes
 
-    def copy(self) -> "Block":
+    def copy(self) -> "PendingBlock":
         """An independent copy. The arrays of a full block are shared: they are never written again,
         and `erase` makes new ones."""
-        other = object.__new__(Block)
+        other = object.__new__(PendingBlock)
         vars(other).update(vars(self))
         other.ids, other.waiting = self.ids.copy(), self.waiting.copy()
         if len(self.ids) < BLOCK_STEPS:
@@ -175,7 +175,7 @@ class Block:
     @staticmethod
     def restore(
         snapshot: dict[str, Any], columns: int, numbers: int, scales: tuple[str, ...]
-    ) -> "Block":
+    ) -> "PendingBlock":
         """The block that `snapshot` described, of a stream that has so many columns by now."""
         ids = unpack_ids(snapshot["id_text"], snapshot["id_lengths"])
         rows, spaces, width = snapshot["vectors"].shape
@@ -184,7 +184,7 @@ class Block:
             raise SnapshotError("the snapshot does not fit together: vectors of the delay table")
         if snapshot["numbers"].shape != (rows, numbers):
             raise SnapshotError("the snapshot does not fit together: numbers of the delay table")
-        block = Block(width, numbers, scales)
+        block = PendingBlock(width, numbers, scales)
         block.ids = ids
         block.id_bytes = sum(map(_id_bytes, ids))
         for name in ("vectors", "scaled", "numbers", "times"):
@@ -224,7 +224,7 @@ class DelayTable:
         self._config = config
         self._numbers = numbers
         self._scales = scales
-        self._blocks: dict[int, Block] = {}
+        self._blocks: dict[int, PendingBlock] = {}
         self._steps: dict[str, int] = {}
         self._oldest = 1
         self._labels: dict[int, int] = {}
@@ -279,7 +279,7 @@ class DelayTable:
         block = self._blocks.get(number)
         if block is None:
             columns = len(instance.vectors.latent)
-            block = self._blocks[number] = Block(columns, self._numbers, self._scales)
+            block = self._blocks[number] = PendingBlock(columns, self._numbers, self._scales)
             self._bytes += block.bytes
         while len(block.ids) < row:  # only step 0 of block 0, which does not exist
             self._bytes += block.add_id("")
@@ -467,7 +467,7 @@ class DelayTable:
             self._oldest += BLOCK_STEPS - self._oldest % BLOCK_STEPS if skip else 1
         return self._oldest
 
-    def _take(self, step: int) -> Block:
+    def _take(self, step: int) -> PendingBlock:
         """Take an instance out; its block goes when it is full and no instance waits in it."""
         number, row = divmod(step, BLOCK_STEPS)
         block = self._blocks[number]
@@ -548,8 +548,8 @@ class DelayTable:
         """The table that `snapshot` described, of a stream that has so many columns."""
         table = DelayTable(config, numbers, scales)
         for number in snapshot["blocks"]:
-            arrays = {name: snapshot[f"block/{number}/{name}"] for name in Block.ARRAYS}
-            table._blocks[number] = Block.restore(arrays, columns, numbers, scales)
+            arrays = {name: snapshot[f"block/{number}/{name}"] for name in PendingBlock.ARRAYS}
+            table._blocks[number] = PendingBlock.restore(arrays, columns, numbers, scales)
         waiting = snapshot["waiting"].tolist()
         for step in waiting:
             number, row = divmod(step, BLOCK_STEPS)

@@ -20,8 +20,8 @@ from pipeline.errors import InputError
 
 if TYPE_CHECKING:
     from dtgol_core.config import DecisionConfig
-    from pipeline.offline.backtest import Backtest, Scores
-    from pipeline.offline.files.source import Source
+    from pipeline.offline.backtest import Backtest, BacktestScores
+    from pipeline.offline.files.source import InputFile
 
 
 @click.command(epilog=help_line("backtest"))
@@ -96,7 +96,7 @@ def backtest(
         click.echo(_as_text(result, max(1, delay), settings.decision))
 
 
-def _check_output(out: Path, source: "Source", what: str) -> None:
+def _check_output(out: Path, source: "InputFile", what: str) -> None:
     """Check before the run that what it gives can be written."""
     if source.is_file(out):
         raise InputError(f"the {what} would overwrite {source}")
@@ -166,7 +166,7 @@ def _as_json(result: "Backtest", decision: "DecisionConfig") -> dict[str, Any]:
     }
 
 
-def _cost(scores: "Scores", decision: "DecisionConfig") -> float | None:
+def _cost(scores: "BacktestScores", decision: "DecisionConfig") -> float | None:
     """What the wrong hard labels cost together; with equal costs of 1, their number."""
     if scores.cer is None:
         return None

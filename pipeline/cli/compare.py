@@ -15,7 +15,7 @@ from pipeline.errors import InputError
 
 if TYPE_CHECKING:
     from dtgol_core.streams import Delays
-    from pipeline.offline.compare.jobs import Block, Job
+    from pipeline.offline.compare.jobs import Job, RunBlock
 
 DRIFT_ROWS, MOVING_ROWS, RARE_ROWS = 10_000, 8_000, 10_000
 QUICK_ROWS, QUICK_DELAY, QUICK_SEEDS = 2_000, 100, 1
@@ -175,7 +175,7 @@ def _blocks(
     large: bool,
     seeds: int | None,
     shuffle: bool,
-) -> "list[Block]":
+) -> "list[RunBlock]":
     from pipeline.offline.compare import profiles, sources
 
     if not (quick or generated or data is not None):

@@ -20,7 +20,7 @@ from pipeline.errors import InputError
 
 if TYPE_CHECKING:
     from pipeline.offline.files.records import Mask, Row
-    from pipeline.offline.files.source import Source
+    from pipeline.offline.files.source import InputFile
     from pipeline.offline.files.tables import Layout, Table
     from pipeline.settings import Settings
 
@@ -148,7 +148,7 @@ _row_options = _options(
 class RowSource(NamedTuple):
     """The table that the options name, and what is to become of its rows."""
 
-    source: "Source"
+    source: "InputFile"
     layout: "Layout"
     mask: "Mask"
     seed: int
@@ -185,7 +185,7 @@ def row_options(command: Command) -> Command:
         **rest: Any,
     ) -> Any:
         from pipeline.offline.files.records import Mask
-        from pipeline.offline.files.source import Source
+        from pipeline.offline.files.source import InputFile
         from pipeline.offline.files.tables import Layout
 
         layout = Layout(
@@ -197,7 +197,7 @@ def row_options(command: Command) -> Command:
             missing=("", *comma_list(na)),
         )
         mask = Mask.parse(missing)
-        rows = RowSource(Source(file), layout, mask, seed, shuffle, limit)
+        rows = RowSource(InputFile(file), layout, mask, seed, shuffle, limit)
         return command(file=rows, **rest)
 
     return click.argument("file", type=click.Path(path_type=Path))(_row_options(opened))

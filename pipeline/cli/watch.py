@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pipeline.kafka.reader import Tail
     from pipeline.ops.lag import Lag
-    from pipeline.ops.stream_table import StreamTable, StreamView, View
+    from pipeline.ops.stream_table import StreamRow, StreamTable, View
 
 CATCH_UP_S = 60.0
 FRAME_S = 0.5
@@ -57,7 +57,7 @@ def _worst(value: float | None) -> tuple[bool, float]:
     return value is None, -(value or 0.0)
 
 
-SORTS: "dict[str, Callable[[StreamView], tuple[object, ...]]]" = {
+SORTS: "dict[str, Callable[[StreamRow], tuple[object, ...]]]" = {
     "stream": lambda each: (each.stream,),
     "records": lambda each: (-each.records, each.stream),
     "unverified": lambda each: (-each.unverified, each.stream),
@@ -66,7 +66,7 @@ SORTS: "dict[str, Callable[[StreamView], tuple[object, ...]]]" = {
 }
 
 
-def _gain(each: "StreamView") -> float | None:
+def _gain(each: "StreamRow") -> float | None:
     """By how much more often than naive a stream is wrong, in its window."""
     cer, naive = each.window.cer, each.window.naive_cer
     return None if cer is None or naive is None else cer - naive
@@ -257,7 +257,7 @@ def _divide(free: int, names: int, experts: int) -> tuple[int, int]:
     return names, min(experts, max(EXPERT_WIDTH, free - names))
 
 
-def _numbers(each: "StreamView", wide: bool) -> list[str]:
+def _numbers(each: "StreamRow", wide: bool) -> list[str]:
     """The numbers of one stream."""
     cells = [_count(each.records), _count(each.scored)]
     cells += [_share(each.window.cer), _share(each.window.naive_cer), _count(each.unverified)]

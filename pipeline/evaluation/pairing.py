@@ -41,8 +41,8 @@ from dtgol_core.state import (
 )
 from pipeline.evaluation.pairs import (
     PAIR_BYTES,
-    Instance,
     PairCopy,
+    PairedInstance,
     PairMemory,
     StoredPrediction,
     Truth,
@@ -144,7 +144,7 @@ class Evaluation:
         self.newest_offset = max(self.newest_offset, offset)
         self.view.predicted(prediction)
         heapq.heappush(self._oldest, offset)
-        instance = self.pairs.instance(key) or Instance()
+        instance = self.pairs.instance(key) or PairedInstance()
         instance.offsets.append(offset)
         instance.first = offset if instance.first < 0 else min(instance.first, offset)
         self.pairs.keep(key, instance)
@@ -173,7 +173,7 @@ class Evaluation:
     def label(self, label: Label, offset: int) -> list[Score]:
         """Take in a label; scores of the predictions it is about, if it changes anything."""
         key = key_of(label.stream, label.id)
-        instance = self.pairs.instance(key) or Instance()
+        instance = self.pairs.instance(key) or PairedInstance()
         before, known = self._truths(instance), instance.label
         news = known is None or known.y != label.y
         if news:
@@ -209,18 +209,18 @@ class Evaluation:
         self._unmatched.pop(key, None)
         self._oldest = self.pairs.offsets()
 
-    def _truths(self, instance: Instance) -> dict[int, Truth | None]:
+    def _truths(self, instance: PairedInstance) -> dict[int, Truth | None]:
         """What each prediction of an instance is scored with."""
         return {at: self._truth(instance, at) for at in instance.offsets}
 
-    def _truth(self, instance: Instance, at: int) -> Truth | None:
+    def _truth(self, instance: PairedInstance, at: int) -> Truth | None:
         later = instance.newest > self.pairs.labels_offset(at)
         if instance.label is not None and (later or at == instance.first):
             return instance.label
         return instance.default if at < instance.default_at else None
 
     def _judge(
-        self, id: str, instance: Instance, before: Mapping[int, Truth | None]
+        self, id: str, instance: PairedInstance, before: Mapping[int, Truth | None]
     ) -> list[Score]:
         """Score the predictions whose truth is not what it was before."""
         scores = []

@@ -99,7 +99,7 @@ NO_TRUTH = Truth(-1, 0, -1)
 
 
 @dataclass(slots=True)
-class Instance:
+class PairedInstance:
     """One id: its newest label, and the journal offsets of its predictions.
 
     `label` is the first of those that say the same, `newest` the offset of the last one. `default`
@@ -127,10 +127,10 @@ class Instance:
         return y, ts, offset, self.newest, default_y, default_ts, self.default_at, self.first
 
     @staticmethod
-    def of(row: Sequence[int], offsets: list[int]) -> Instance:
+    def of(row: Sequence[int], offsets: list[int]) -> PairedInstance:
         """The instance of a row."""
         y, ts, offset, newest, default_y, default_ts, default_at, first = row
-        return Instance(
+        return PairedInstance(
             None if y < 0 else Truth(y, ts, offset),
             newest,
             None if default_y < 0 else Truth(default_y, default_ts, -1),
@@ -217,18 +217,18 @@ class PairMemory:
         self._names.release(_ROW.unpack(self._predictions.pop(offset))[7])
         return found
 
-    def instance(self, key: int) -> Instance | None:
+    def instance(self, key: int) -> PairedInstance | None:
         """An instance, as a copy: `keep` puts it back."""
         kept = self._instances.get(key)
         if kept is None:
             return None
         if isinstance(kept, int):
-            return Instance(first=kept, offsets=[kept])
+            return PairedInstance(first=kept, offsets=[kept])
         size = _INSTANCE.size
         offsets = list(struct.unpack_from(f"<{(len(kept) - size) // 8}q", kept, size))
-        return Instance.of(_INSTANCE.unpack_from(kept), offsets)
+        return PairedInstance.of(_INSTANCE.unpack_from(kept), offsets)
 
-    def keep(self, key: int, instance: Instance) -> None:
+    def keep(self, key: int, instance: PairedInstance) -> None:
         """Remember an instance as it is now."""
         if instance.plain:
             self._instances[key] = instance.first
@@ -264,7 +264,7 @@ class PairMemory:
         for key, *row in rows:
             if not {row[0], row[4]} <= {-1, 0, 1}:
                 raise SnapshotError("the snapshot is damaged: a label is neither 0 nor 1")
-            self.keep(key, Instance.of(row, sorted(offsets.pop(key, ()))))
+            self.keep(key, PairedInstance.of(row, sorted(offsets.pop(key, ()))))
         for key, alone in offsets.items():
             if len(alone) > 1:
                 raise SnapshotError("the snapshot is damaged: an instance is missing")

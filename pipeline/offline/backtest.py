@@ -44,7 +44,7 @@ class BacktestPrediction(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Scores:
+class BacktestScores:
     """``None`` where nothing defines the number: no labelled record, or one class only (AUC).
 
     CER, precision and recall are of the hard label, and so of the threshold."""
@@ -58,7 +58,7 @@ class Scores:
     false_negatives: int = 0
 
 
-NO_SCORES = Scores(None, None, None)
+NO_SCORES = BacktestScores(None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Backtest:
         labels = [each.label for each in self.predictions if each.label is not None]
         return min(sum(labels), len(labels) - sum(labels)) / len(labels) if labels else None
 
-    def scores(self, first_step: int = 1) -> tuple[Scores, Scores]:
+    def scores(self, first_step: int = 1) -> tuple[BacktestScores, BacktestScores]:
         """Of the forecast and of the naive forecast, over the labelled records from a step on."""
         labelled = [
             (each.p, each.naive, each.label)
@@ -186,14 +186,14 @@ def run_backtest(
     return Backtest(tuple(predictions), *counts, threshold)
 
 
-def _scores(p: np.ndarray, y: np.ndarray, threshold: float) -> Scores:
+def _scores(p: np.ndarray, y: np.ndarray, threshold: float) -> BacktestScores:
     clipped = np.clip(p, P_CLIP, 1.0 - P_CLIP)
     loss = -np.where(y == 1.0, np.log(clipped), np.log1p(-clipped))
     given = p > threshold
     found = int(np.count_nonzero(given & (y == 1.0)))
     wrong_1 = int(np.count_nonzero(given)) - found
     missed = int(np.count_nonzero(y)) - found
-    return Scores(
+    return BacktestScores(
         cer=float(np.mean(given != y)),
         auc=exact_auc(p, y),
         log_loss=float(np.mean(loss)),

@@ -36,7 +36,7 @@ from topics.reasons import Reason, Rejection
 BATCH = 100
 """Records per transaction: a crash sends at most so many again from the beginning."""
 TRANSACTION_S = 60.0
-Source = tuple[str, str | None, int, int]
+SourcePosition = tuple[str, str | None, int, int]
 Content = tuple[str, int, str, bytes]
 
 
@@ -57,7 +57,7 @@ class DeadLetterEntry:
     """Whether the same bytes were sent back before and are refused for the same reason."""
 
     @property
-    def source(self) -> Source:
+    def source(self) -> SourcePosition:
         """Where the record was read: what it is known by."""
         letter = self.letter
         return letter.topic, letter.topic_id, letter.partition, letter.offset
@@ -96,9 +96,9 @@ def read_dead_letters(
     topic: DeadLetterTopic, progress: Progress = no_progress
 ) -> list[DeadLetterEntry]:
     """Every refused record, the oldest first, once; committed markers are taken into account."""
-    first: dict[Source, DeadLetterEntry] = {}
-    copies: dict[Source, int] = {}
-    sent_back: dict[Source, int] = {}
+    first: dict[SourcePosition, DeadLetterEntry] = {}
+    copies: dict[SourcePosition, int] = {}
+    sent_back: dict[SourcePosition, int] = {}
     for record in _records(topic, progress):
         if is_marker(record.headers):
             marker = read_headers(Redriven, record.headers)

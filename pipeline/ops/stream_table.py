@@ -31,7 +31,7 @@ class Rate(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class StreamView:
+class StreamRow:
     """One row of the table. ``records`` and ``labels_learnt`` are the learners' own counts;
     ``expert_weights`` are averaged over the partitions."""
 
@@ -51,7 +51,7 @@ class StreamView:
 class View:
     """Everything on the table at one moment."""
 
-    streams: tuple[StreamView, ...]
+    streams: tuple[StreamRow, ...]
     dead_letters: dict[str, int]
     unreadable: int
 
@@ -97,12 +97,12 @@ class _Stream:
         while len(self.window) > self.window_size:
             self.window.popleft()
 
-    def view(self, stream: str) -> StreamView:
+    def view(self, stream: str) -> StreamRow:
         newest = self.newest.values()
         recent = [self.scores[at] for at in self.window]
         wrong = sum(not correct for correct, _, _ in recent)
         naive_wrong = sum(not naive for _, naive, _ in recent)
-        return StreamView(
+        return StreamRow(
             stream,
             records=sum(each.step for each in newest),
             predictions=self.predictions,

@@ -6,7 +6,7 @@ from typing import get_args
 import numpy as np
 
 from dtgol_core.streams import Delays
-from pipeline.offline.compare.jobs import Block, Job
+from pipeline.offline.compare.jobs import Job, RunBlock
 from pipeline.offline.compare.methods import Tier
 from pipeline.offline.compare.scores import BlindZone, Outcome
 from pipeline.offline.compare.sources import Family, StreamSource
@@ -23,14 +23,14 @@ def job(stream: str, method: str, seed: int = 0, delay: int = 10, family: Family
     return Job(source, "none", delay, seed, method, f"{stream}{method}{seed}{delay}")
 
 
-def small(seeds: int = 1, delay: int = 20, late: Delays = "fixed") -> list[Block]:
+def small(seeds: int = 1, delay: int = 20, late: Delays = "fixed") -> list[RunBlock]:
     """One short stream, for every method."""
-    return [Block((StreamSource("sea", 200, change=100),), (delay,), seeds, TIERS, late=late)]
+    return [RunBlock((StreamSource("sea", 200, change=100),), (delay,), seeds, TIERS, late=late)]
 
 
-def two_streams() -> list[Block]:
+def two_streams() -> list[RunBlock]:
     streams = tuple(StreamSource(name, 200, change=100) for name in ("sea", "rbf"))
-    return [Block(streams, (20,), 1, TIERS)]
+    return [RunBlock(streams, (20,), 1, TIERS)]
 
 
 def csv_folder(where: Path) -> Path:

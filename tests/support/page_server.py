@@ -24,7 +24,7 @@ from pipeline.evaluation.view import streams_page
 from pipeline.kafka.record import Record
 from pipeline.runtime.verdict import verdict
 from pipeline.sandbox.demo import make_story
-from pipeline.sandbox.demo.play import Event, timetable
+from pipeline.sandbox.demo.play import StoryEvent, timetable
 from pipeline.settings import WebSettings
 from pipeline.web.server import Views, WebServer
 from topics.codec import write_process_event
@@ -185,7 +185,7 @@ def story_messages(story: str, records: int, share: float) -> list[Prediction | 
     ]
 
 
-def _play(learner: Learner, offset: int, event: Event) -> Prediction | Label:
+def _play(learner: Learner, offset: int, event: StoryEvent) -> Prediction | Label:
     case = event.case
     id = str(case.row.id)
     if event.is_label:

@@ -28,7 +28,7 @@ Cell: TypeAlias = tuple[str, str, int, Delays, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class RunBlock:
     """Streams that are run alike, and with which delays, masks, seeds and tiers of methods."""
 
     streams: tuple[StreamSource, ...]
@@ -74,7 +74,7 @@ class Job:
         return self.source.name, self.missing, self.delay, self.late, self.seed
 
 
-def plan(blocks: Sequence[Block], methods: Sequence[Method]) -> list[Job]:
+def plan(blocks: Sequence[RunBlock], methods: Sequence[Method]) -> list[Job]:
     """All jobs, each once. Seed by seed, so that a run that is stopped has whole tables of fewer
     seeds."""
     jobs: dict[str, Job] = {}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import get_args
 
 from dtgol_core.streams import Delays
-from pipeline.offline.compare.jobs import Block
+from pipeline.offline.compare.jobs import RunBlock
 from pipeline.offline.compare.methods import Tier
 from pipeline.offline.compare.sources import Family, StreamSource
 
@@ -24,53 +24,53 @@ LATE: tuple[Delays, ...] = ("fixed", "geometric")
 EVERY: tuple[Tier, ...] = get_args(Tier)
 
 
-def quick(streams: Sequence[StreamSource], seeds: int, delay: int) -> list[Block]:
+def quick(streams: Sequence[StreamSource], seeds: int, delay: int) -> list[RunBlock]:
     """One delay, nothing hidden: all but what is slow."""
-    return [Block(tuple(streams), (delay,), seeds, ("main", "fifteen", "ablation"))]
+    return [RunBlock(tuple(streams), (delay,), seeds, ("main", "fifteen", "ablation"))]
 
 
-def full(streams: Sequence[StreamSource], seeds: int) -> list[Block]:
+def full(streams: Sequence[StreamSource], seeds: int) -> list[RunBlock]:
     """The tables of docs/benchmark.md."""
     few = min(seeds, 2)
     sets, drift, large, files, clouds, rare = _families(streams)
     return [
-        Block(sets, SET_DELAYS, seeds, ("main", "fifteen"), MASKS),
-        Block(sets, (10, 100), few, ("ablation",), MASKS),
-        Block(sets, (50,), 1, ("part", "slow", "slowest"), MASKS),
-        Block(drift, (DRIFT_DELAY,), seeds, ("main",)),
-        Block(drift, (DRIFT_DELAY,), few, ("fifteen", "ablation")),
-        Block(drift, (DRIFT_DELAY,), 1, ("part", "slow", "slowest")),
-        Block(large, SET_DELAYS, 1, ("main",), MASKS),
-        Block(large, (50,), 1, ("slow",)),
+        RunBlock(sets, SET_DELAYS, seeds, ("main", "fifteen"), MASKS),
+        RunBlock(sets, (10, 100), few, ("ablation",), MASKS),
+        RunBlock(sets, (50,), 1, ("part", "slow", "slowest"), MASKS),
+        RunBlock(drift, (DRIFT_DELAY,), seeds, ("main",)),
+        RunBlock(drift, (DRIFT_DELAY,), few, ("fifteen", "ablation")),
+        RunBlock(drift, (DRIFT_DELAY,), 1, ("part", "slow", "slowest")),
+        RunBlock(large, SET_DELAYS, 1, ("main",), MASKS),
+        RunBlock(large, (50,), 1, ("slow",)),
         # No seed decides anything of a file that keeps its order.
-        Block(files, (50, 500, 2000), 1, ("main",)),
-        Block(files, (2000,), 1, ("ablation",)),
-        Block(files, (500,), 1, ("slow",)),
-        Block(clouds, MOVING_DELAYS, few, ("main",)),
-        Block(clouds, (500, 2000), 1, ("ablation",)),
-        Block(clouds, (500,), 1, ("slow", "slowest")),
-        Block(clouds, (2000,), 1, ("main",), HALF),
-        Block(clouds, (500, 2000), 1, ("main",), late="geometric"),
-        Block(rare, (50, 500), few, ("main",)),
-        Block(rare, (500,), 1, ("ablation", "slow")),
+        RunBlock(files, (50, 500, 2000), 1, ("main",)),
+        RunBlock(files, (2000,), 1, ("ablation",)),
+        RunBlock(files, (500,), 1, ("slow",)),
+        RunBlock(clouds, MOVING_DELAYS, few, ("main",)),
+        RunBlock(clouds, (500, 2000), 1, ("ablation",)),
+        RunBlock(clouds, (500,), 1, ("slow", "slowest")),
+        RunBlock(clouds, (2000,), 1, ("main",), HALF),
+        RunBlock(clouds, (500, 2000), 1, ("main",), late="geometric"),
+        RunBlock(rare, (50, 500), few, ("main",)),
+        RunBlock(rare, (500,), 1, ("ablation", "slow")),
     ]
 
 
-def large(streams: Sequence[StreamSource], seeds: int) -> list[Block]:
+def large(streams: Sequence[StreamSource], seeds: int) -> list[RunBlock]:
     """The full run, and beside it all delays, fixed and geometric, with every method."""
     few = min(seeds, 2)
     sets, drift, large, files, clouds, rare = _families(streams)
     blocks = full(streams, seeds)
     for kind in LATE:
         blocks += [
-            Block(sets, SET_DELAYS, seeds, ("main", "fifteen"), MASKS, kind),
-            Block(sets, SET_DELAYS, 1, EVERY, MASKS, kind),
-            Block(drift, (DRIFT_DELAY,), seeds, ("main", "fifteen", "ablation"), late=kind),
-            Block(large, SET_DELAYS, 1, ("main", "ablation", "slow"), MASKS, kind),
-            Block(files, MOVING_DELAYS, 1, ("main", "ablation", "slow"), late=kind),
-            Block(clouds, MOVING_DELAYS, few, ("main", "ablation"), ("none", *HALF), kind),
-            Block(clouds, MOVING_DELAYS, 1, ("slow",), ("none", *HALF), kind),
-            Block(rare, MOVING_DELAYS, seeds, ("main", "ablation"), late=kind),
+            RunBlock(sets, SET_DELAYS, seeds, ("main", "fifteen"), MASKS, kind),
+            RunBlock(sets, SET_DELAYS, 1, EVERY, MASKS, kind),
+            RunBlock(drift, (DRIFT_DELAY,), seeds, ("main", "fifteen", "ablation"), late=kind),
+            RunBlock(large, SET_DELAYS, 1, ("main", "ablation", "slow"), MASKS, kind),
+            RunBlock(files, MOVING_DELAYS, 1, ("main", "ablation", "slow"), late=kind),
+            RunBlock(clouds, MOVING_DELAYS, few, ("main", "ablation"), ("none", *HALF), kind),
+            RunBlock(clouds, MOVING_DELAYS, 1, ("slow",), ("none", *HALF), kind),
+            RunBlock(rare, MOVING_DELAYS, seeds, ("main", "ablation"), late=kind),
         ]
     return blocks
 

@@ -16,7 +16,7 @@ import orjson
 
 from dtgol_core.types import Value
 from pipeline.errors import InputError
-from pipeline.offline.files.source import Source
+from pipeline.offline.files.source import InputFile
 from pipeline.offline.files.tables import (
     KINDS,
     Column,
@@ -41,7 +41,7 @@ class _Parts(NamedTuple):
 class JsonTable:
     """A file in UTF-8 with one JSON object per line. Blank lines are skipped."""
 
-    def __init__(self, source: Source, layout: Layout) -> None:
+    def __init__(self, source: InputFile, layout: Layout) -> None:
         self._source = source
         with self._objects() as objects:
             _, first = next(objects, (0, None))

@@ -15,7 +15,7 @@ import numpy as np
 from dtgol_core.types import BoolArray, Value
 from pipeline.errors import InputError
 from pipeline.offline.files.jsonlines import JsonTable
-from pipeline.offline.files.source import Source
+from pipeline.offline.files.source import InputFile
 from pipeline.offline.files.tables import CsvTable, Layout, Table
 
 __all__ = ["InputError", "Mask", "Row", "open_table", "read_records", "rows_of"]
@@ -72,7 +72,7 @@ class Mask(NamedTuple):
         return generator.random(columns) < self.rate
 
 
-def open_table(source: Source, layout: Layout) -> Table:
+def open_table(source: InputFile, layout: Layout) -> Table:
     """The table in a file: one JSON object per line by the name's ending, else CSV."""
     return (JsonTable if source.is_json else CsvTable)(source, layout)
 
@@ -89,7 +89,7 @@ def read_records(
     key_column: str | None = None,
 ) -> Iterator[Row]:
     """The records of a file. All faults are raised here, before the first one is given out."""
-    table = open_table(Source(path), Layout(label, id_column, key_column))
+    table = open_table(InputFile(path), Layout(label, id_column, key_column))
     return rows_of(table, mask=mask, seed=seed, shuffle=shuffle, limit=limit)
 
 

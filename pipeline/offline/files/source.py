@@ -18,7 +18,7 @@ from pipeline.errors import InputError
 JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 
 
-class Source:
+class InputFile:
     """The bytes of one table, opened as often as needed; every fault is an `InputError`."""
 
     def __init__(self, path: Path) -> None:

@@ -21,7 +21,7 @@ from typing import NamedTuple, Protocol
 from dtgol_core.config import ColumnsConfig
 from dtgol_core.types import Value
 from pipeline.errors import InputError
-from pipeline.offline.files.source import Source
+from pipeline.offline.files.source import InputFile
 
 STRAY_MAX = 0.05
 """Share of texts up to which a column of numbers stays one. More, as in codes such as 250.01 and
@@ -161,7 +161,7 @@ class CsvTable:
     skipped.
     """
 
-    def __init__(self, source: Source, layout: Layout) -> None:
+    def __init__(self, source: InputFile, layout: Layout) -> None:
         self._source = source
         self._layout = layout
         self._missing = {text.strip().lower() for text in layout.missing} | {""}
@@ -329,7 +329,7 @@ def parse_time(text: str | None) -> int | None:
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def check_positive(layout: Layout, labels: Counter[str], source: Source) -> None:
+def check_positive(layout: Layout, labels: Counter[str], source: InputFile) -> None:
     """Refuse a value for 1 that no label has: every label would be 0."""
     if layout.positive is not None and layout.positive not in labels:
         found = ", ".join(repr(value) for value, _ in labels.most_common(5))

@@ -150,7 +150,7 @@ def _samples(
         with closing(Tail(target.client, list(full), samples)) as tail:
             for record in tail.catch_up(READ_S):
                 read[full[record.topic]].append(record)
-    sampled: dict[str, list[keys.Sample]] = {
+    sampled: dict[str, list[keys.KeySample]] = {
         name: [keys.sample(record) for record in read[name]]
         for name in ("features", "labels")
         if name in read

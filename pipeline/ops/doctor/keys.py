@@ -21,7 +21,7 @@ SETTING = (
 RULE = "send each label under the key of its features"
 
 
-class Sample(NamedTuple):
+class KeySample(NamedTuple):
     """One record as the checks need it; ``instance`` is stream and id, None if unreadable."""
 
     partition: int
@@ -29,16 +29,16 @@ class Sample(NamedTuple):
     instance: tuple[str, str] | None
 
 
-def sample(record: Record) -> Sample:
+def sample(record: Record) -> KeySample:
     """Stream and id of a record; nothing else of it is looked at."""
     raw = parse(record.value)
     if isinstance(raw, Rejection) or raw.get("id") is None:
-        return Sample(record.partition, record.key, None)
+        return KeySample(record.partition, record.key, None)
     instance = str(raw.get("stream") or "default"), str(raw["id"])
-    return Sample(record.partition, record.key, instance)
+    return KeySample(record.partition, record.key, instance)
 
 
-def check_partitioner(samples: Mapping[str, Iterable[Sample]], partitions: int) -> list[Finding]:
+def check_partitioner(samples: Mapping[str, Iterable[KeySample]], partitions: int) -> list[Finding]:
     """Whether the keys of each topic sit where Java's partitioner puts them."""
     findings = []
     for topic, records in samples.items():
@@ -56,9 +56,9 @@ def check_partitioner(samples: Mapping[str, Iterable[Sample]], partitions: int) 
     return findings
 
 
-def check_join(features: Iterable[Sample], labels: Iterable[Sample]) -> Finding:
+def check_join(features: Iterable[KeySample], labels: Iterable[KeySample]) -> Finding:
     """Whether sampled labels sit in the partition of their features."""
-    by_instance: dict[tuple[str, str], Sample] = {
+    by_instance: dict[tuple[str, str], KeySample] = {
         each.instance: each for each in features if each.instance is not None
     }
     met = apart = other_key = 0

@@ -24,7 +24,7 @@ GRACE_S = 20.0
 """After the last label: the play ends when for so long no more answer or score has come."""
 
 
-class Event(NamedTuple):
+class StoryEvent(NamedTuple):
     """A record or a label at its moment, in seconds since the play began."""
 
     at_s: float
@@ -49,12 +49,12 @@ class Moment(NamedTuple):
     elapsed_s: float
 
 
-def timetable(story: Story, play_s: float) -> list[Event]:
+def timetable(story: Story, play_s: float) -> list[StoryEvent]:
     """All events in order; the story's days take ``play_s``, the last labels a little longer."""
     start = story.cases[0].at_ms
     scale = play_s / (story.days * DAY_MS)
     events = [
-        Event((moment - start) * scale, is_label, case)
+        StoryEvent((moment - start) * scale, is_label, case)
         for case in story.cases
         for moment, is_label in ((case.at_ms, False), (case.known_ms, True))
     ]
@@ -100,7 +100,7 @@ def send_all(story: Story, player: Player, play_s: float) -> None:
         time.sleep(wait_s)
 
 
-def _sending(events: list[Event], player: Player, start: float) -> Iterator[float]:
+def _sending(events: list[StoryEvent], player: Player, start: float) -> Iterator[float]:
     """Send what is due; between, yield how long there is nothing to send."""
     for event in events:
         while (left := start + event.at_s - time.monotonic()) > 0:

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from dtgol_core.streams import MOVING, STREAMS
 from pipeline.cli import dtgol
 from pipeline.cli.compare import _blocks
-from pipeline.offline.compare.jobs import Block, Job, plan
+from pipeline.offline.compare.jobs import Job, RunBlock, plan
 from pipeline.offline.compare.methods import Method, all_methods, choose
 from pipeline.offline.compare.output import BEGIN, END
 from pipeline.offline.compare.run import RunStore, run_all, whole_seeds
@@ -102,8 +102,8 @@ def test_the_command_writes_tables_figures_and_runs(tmp_path: Path) -> None:
     out = tmp_path / "out"
     sets = tuple(source for source in files(folder) if source.family == "sets")
     short = [
-        Block(sets, (5,), 2, TIERS, ("none", "pairs")),
-        Block((StreamSource("sea", 300, change=150),), (50,), 2, TIERS),
+        RunBlock(sets, (5,), 2, TIERS, ("none", "pairs")),
+        RunBlock((StreamSource("sea", 300, change=150),), (50,), 2, TIERS),
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pipeline.cli.compare._blocks", lambda *_: short)
@@ -155,9 +155,9 @@ def test_quick_needs_no_files_and_is_short() -> None:
 
 def streams_of(*arguments: object) -> list[str]:
     """The streams that a plan runs on, from the options alone."""
-    asked: list[Block] = []
+    asked: list[RunBlock] = []
 
-    def planned(blocks: list[Block], methods: list[Method]) -> list[Job]:
+    def planned(blocks: list[RunBlock], methods: list[Method]) -> list[Job]:
         asked.extend(blocks)
         return plan(blocks, methods)
 

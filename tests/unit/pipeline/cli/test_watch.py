@@ -14,7 +14,7 @@ from pipeline.cli import dtgol
 from pipeline.cli.options import open_target
 from pipeline.cli.watch import Shown, behind, picture
 from pipeline.ops.lag import Lag
-from pipeline.ops.stream_table import Rate, StreamView, View
+from pipeline.ops.stream_table import Rate, StreamRow, View
 
 TARGET = open_target("localhost:9092", "a-rather-long-prefix-of-somebody-")
 LAGS = [
@@ -27,9 +27,9 @@ WEIGHTS = dict.fromkeys(EXPERT_NAMES, 0.1) | {"linear_fast": -0.75}
 
 def stream(
     name: str, records: int = 10, cer: float | None = 0.25, naive: float | None = 0.5
-) -> StreamView:
+) -> StreamRow:
     rate = Rate(0 if cer is None else 100, cer, naive)
-    return StreamView(name, records, 20, 10, 5, rate, rate, WEIGHTS, 2, 4)
+    return StreamRow(name, records, 20, 10, 5, rate, rate, WEIGHTS, 2, 4)
 
 
 def drawn(view: View, width: int) -> list[str]:

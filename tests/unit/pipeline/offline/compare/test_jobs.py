@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline.offline.compare.jobs import Block, code_digest, plan
+from pipeline.offline.compare.jobs import RunBlock, code_digest, plan
 from pipeline.offline.compare.methods import US_PER_RECORD, Method, choose
 from pipeline.offline.compare.sources import StreamSource, files, generated
 
@@ -11,9 +11,9 @@ from pipeline.offline.compare.sources import StreamSource, files, generated
 def test_a_plan_has_every_cell_of_its_blocks_once_and_seed_by_seed(folder: Path) -> None:
     sets, drift = tuple(files(folder)), tuple(generated(10_000))
     blocks = [
-        Block(sets, (10, 50), 5, ("main",), ("none", "pairs")),
-        Block(drift, (500,), 5, ("main",)),
-        Block(drift, (500,), 2, ("main", "part")),
+        RunBlock(sets, (10, 50), 5, ("main",), ("none", "pairs")),
+        RunBlock(drift, (500,), 5, ("main",)),
+        RunBlock(drift, (500,), 2, ("main", "part")),
     ]
     jobs = plan(blocks, choose(["dt-gol", "naive", "no-risk"]))
     cells = len(sets) * 2 * 2 + 5
@@ -24,7 +24,9 @@ def test_a_plan_has_every_cell_of_its_blocks_once_and_seed_by_seed(folder: Path)
 
 
 def test_a_job_is_expected_to_take_its_rows_times_the_methods_time() -> None:
-    (each,) = plan([Block((StreamSource("sea", 10_000),), (10,), 1, ("main",))], choose(["lach"]))
+    (each,) = plan(
+        [RunBlock((StreamSource("sea", 10_000),), (10,), 1, ("main",))], choose(["lach"])
+    )
     assert each.seconds_estimate == 10_000 * US_PER_RECORD["lach"] / 1e6
 
 
@@ -33,7 +35,7 @@ def test_a_key_names_what_decides_a_result() -> None:
     source = StreamSource("sea", 100, change=50)
 
     def key(source: StreamSource, delay: int, method: Method) -> str:
-        return plan([Block((source,), (delay,), 1, ("main",))], [method])[0].key
+        return plan([RunBlock((source,), (delay,), 1, ("main",))], [method])[0].key
 
     base = key(source, 10, method)
     assert key(source, 10, method) == base

@@ -7,7 +7,7 @@ import pytest
 from dtgol_core.experts import EXPERTS
 from pipeline.errors import InputError
 from pipeline.offline.compare import paper
-from pipeline.offline.compare.jobs import Block, plan
+from pipeline.offline.compare.jobs import RunBlock, plan
 from pipeline.offline.compare.methods import all_methods, choose
 from pipeline.offline.compare.run import run
 from pipeline.offline.compare.sources import StreamSource
@@ -31,7 +31,7 @@ def test_methods_are_named_and_reconstructed_ones_are_marked() -> None:
 @pytest.mark.parametrize("name", all_methods())
 def test_every_method_runs_and_gives_the_same_again(name: str) -> None:
     (method,) = choose([name])
-    block = Block((StreamSource("moving", 120, change=60),), (10,), 1, TIERS)
+    block = RunBlock((StreamSource("moving", 120, change=60),), (10,), 1, TIERS)
     (each,) = plan([block], [method])
     once, again = run(each), run(each)
     assert replace(once, us_per_record=None) == replace(again, us_per_record=None)

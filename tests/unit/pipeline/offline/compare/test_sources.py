@@ -7,7 +7,7 @@ import pytest
 from dtgol_core.streams import MOVING
 from pipeline.errors import InputError
 from pipeline.offline.compare import paper
-from pipeline.offline.compare.jobs import Block, plan
+from pipeline.offline.compare.jobs import RunBlock, plan
 from pipeline.offline.compare.methods import choose
 from pipeline.offline.compare.sources import (
     CHOSEN_ON,
@@ -63,7 +63,7 @@ def test_a_file_keeps_its_order_unless_it_is_known_to_have_none(folder: Path) ->
     assert numbers != list(range(150))
     assert numbers != [row.number for row in rows_of(shuffled, "none", 2)]
     keys = {
-        plan([Block((each,), (10,), 1, ("main",))], choose(["naive"]))[0].key
+        plan([RunBlock((each,), (10,), 1, ("main",))], choose(["naive"]))[0].key
         for each in (kept, shuffled)
     }
     assert len(keys) == 2

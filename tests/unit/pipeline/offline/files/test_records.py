@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pipeline.errors import InputError
 from pipeline.offline.files.records import Mask, Row, open_table, read_records, rows_of
-from pipeline.offline.files.source import Source
+from pipeline.offline.files.source import InputFile
 from pipeline.offline.files.tables import Layout, Table
 
 
@@ -181,7 +181,7 @@ def test_shuffle_depends_on_the_seed_and_not_on_the_mask(tmp_path: Path) -> None
 
 
 def table_of(path: Path, **layout: Any) -> Table:
-    return open_table(Source(path), Layout(**layout))
+    return open_table(InputFile(path), Layout(**layout))
 
 
 def rows_in(path: Path, **layout: Any) -> Iterator[Row]:
@@ -244,7 +244,10 @@ def test_gzip_and_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     zipped = tmp_path / "stream.csv.gz"
     zipped.write_bytes(gzip.compress(text))
     assert list(rows_in(zipped)) == list(rows_in(plain))
-    assert (Source(zipped).name, Source(zipped).digest()) == ("stream", Source(plain).digest())
+    assert (InputFile(zipped).name, InputFile(zipped).digest()) == (
+        "stream",
+        InputFile(plain).digest(),
+    )
     for content in (text, b'{"a": 1, "label": 0}\n{"a": 2, "label": 1}\n'):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
         assert list(rows_in(Path("-"))) == list(rows_in(plain))

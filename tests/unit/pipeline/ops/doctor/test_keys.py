@@ -2,12 +2,12 @@
 
 from pipeline.kafka.record import Record
 from pipeline.ops.doctor.findings import Status
-from pipeline.ops.doctor.keys import Sample, check_join, check_partitioner, sample
+from pipeline.ops.doctor.keys import KeySample, check_join, check_partitioner, sample
 from topics.partitioner import partition_for
 
 
-def at(partition: int, key: bytes = b"k", id: str = "1") -> Sample:
-    return Sample(partition, key, ("s", id))
+def at(partition: int, key: bytes = b"k", id: str = "1") -> KeySample:
+    return KeySample(partition, key, ("s", id))
 
 
 def test_keys_in_their_places_are_fine_and_others_are_not() -> None:
