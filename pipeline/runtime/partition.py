@@ -125,6 +125,8 @@ class Partition(ABC, Generic[State]):
         self.saved_position = 0
         """The position of the newest snapshot."""
         self.stage = StageTime(self.stage_name)
+        self.await_start: Callable[[], None] = lambda: None
+        """Waits, in a thread, for what a restore needs; an error ends the process."""
 
     # --- what learner and evaluator do differently -----------------------------------------------
 
@@ -188,6 +190,7 @@ class Partition(ABC, Generic[State]):
                 await self.crashed(bug)
 
     def _restore(self) -> State:
+        self.await_start()
         # Set in the thread: a restore that still waits for a thread must not count as stalled.
         self.restoring = True
         return self.restore()
