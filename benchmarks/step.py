@@ -271,7 +271,7 @@ def repeated(before: Path | None) -> None:
         "import sys, time\n"
         "from step import Subject, learner_step, stream\n"
         "for kind in ('default', 'light'):\n"
-        "    step, learner = learner_step(Subject(kind))\n"
+        "    step, learner = learner_step(Subject(kind, delay=2000))\n"
         "    for i in range(2500): step(i)\n"
         "    record, taken = stream(16, 3000)[0][2499], []\n"
         "    for _ in range(40):\n"
@@ -279,7 +279,7 @@ def repeated(before: Path | None) -> None:
         "        taken.append(time.thread_time() - began)\n"
         "    print(kind, sorted(taken)[20] * 1e6)\n"
     )
-    print("\n| a repeated id | µs |\n|---|---:|")
+    print("\n| a repeated id, 2,000 records waiting | µs |\n|---|---:|")
     for suffix, checkout in (("", Path(__file__).parents[1]), (", before", before)):
         if checkout is not None:
             path = f"{checkout}{os.pathsep}{Path(__file__).parent}"

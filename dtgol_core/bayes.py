@@ -6,13 +6,14 @@ is and in the prior; `design_prior` is that of an expert that looks at the colum
 """
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from dtgol_core.compiled import compiled
+from dtgol_core.losses import P_CLIP
 from dtgol_core.state import require_shape
-from dtgol_core.types import FloatArray
+from dtgol_core.types import FloatArray, IntArray
 
 WEIGHTS_FULL_MAX = 193
 """Beyond so many weights (64 columns in three scales) only blocks of the covariance are kept."""
@@ -154,15 +155,73 @@ class Regression:
     ) -> "Regression":
         """The regression that `snapshot` described, with as many weights as the prior has."""
         regression = Regression(prior_mean, prior_variance, memory)
-        full = regression.covariance.ndim == 2
-        covariance = snapshot["covariance" if full else "blocks"]
-        bias_variance = regression.bias_variance if full else snapshot["bias_variance"]
-        require_shape("mean", snapshot["mean"], regression.mean.shape)
-        require_shape("covariance", covariance, regression.covariance.shape)
-        require_shape("bias_variance", bias_variance, (1,))
-        regression.mean, regression.covariance = snapshot["mean"].copy(), covariance.copy()
-        regression.bias_variance = bias_variance.copy()
+        regression.fill(snapshot)
         return regression
+
+    def fill(self, snapshot: dict[str, Any]) -> None:
+        """Take mean and covariance out of a snapshot of as many weights."""
+        full = self.covariance.ndim == 2
+        covariance = snapshot["covariance" if full else "blocks"]
+        bias_variance = self.bias_variance if full else snapshot["bias_variance"]
+        require_shape("mean", snapshot["mean"], self.mean.shape)
+        require_shape("covariance", covariance, self.covariance.shape)
+        require_shape("bias_variance", bias_variance, (1,))
+        self.mean, self.covariance = snapshot["mean"].copy(), covariance.copy()
+        self.bias_variance = bias_variance.copy()
+
+
+class Stack(Regression):
+    """A regression over a constant 1 and the clipped log-odds of some of the answers it is given.
+
+    Parameters
+    ----------
+    places
+        Where its answers are among all, counted from 1; first a 0 for the constant.
+    clip
+        Bound of the log-odds, widened on the base rate's side by the base rate's.
+
+    >>> stack = Stack(np.zeros(2), np.ones(2), 1.0, places=np.array([0, 2]), clip=4.0)
+    >>> stack.answer(np.array([0.9, 0.1]), base_rate=0.5)
+    0.5
+    """
+
+    CACHES: ClassVar[tuple[str, ...]] = ("_places",)
+
+    def __init__(
+        self,
+        prior_mean: FloatArray,
+        prior_variance: FloatArray,
+        memory: float,
+        places: IntArray,
+        clip: float,
+    ) -> None:
+        super().__init__(prior_mean, prior_variance, memory)
+        self._places, self._clip = places, clip
+
+    def answer(self, answers: FloatArray, base_rate: float) -> float:
+        """P(y=1) from all answers."""
+        return _answer(self.mean, self.covariance, answers, base_rate, self._places, self._clip)
+
+    def learn_answers(self, answers: FloatArray, base_rate: float, label: int) -> None:
+        """Learn a label from all answers."""
+        _learn_answers(
+            self.mean,
+            self.covariance,
+            self._prior_mean,
+            self._prior_variance,
+            self._memory,
+            answers,
+            base_rate,
+            self._places,
+            self._clip,
+            label,
+        )
+
+    def inputs(self, answers: FloatArray, base_rate: float) -> FloatArray:
+        """x, from all answers."""
+        x = np.empty(len(self.mean))
+        _inputs(answers, base_rate, self._places, self._clip, x)
+        return x
 
 
 def design_prior(columns: int) -> tuple[FloatArray, FloatArray]:
@@ -246,6 +305,56 @@ def _learn(
         for j in range(n):
             # The product of two numbers does not depend on their order: P stays symmetric.
             covariance[i, j] -= shrink * (value * product[j])
+
+
+@compiled
+def _inputs(
+    answers: FloatArray, base_rate: float, places: IntArray, clip: float, x: FloatArray
+) -> None:
+    """1, then the log-odds of the answers within ``[−clip + min(β, 0), clip + max(β, 0)]``, β those
+    of the base rate."""
+    base = math.log(base_rate / (1.0 - base_rate))
+    low, high = -clip + min(base, 0.0), clip + max(base, 0.0)
+    x[0] = 1.0
+    for place in range(1, len(x)):
+        p = min(max(answers[places[place] - 1], P_CLIP), 1.0 - P_CLIP)
+        x[place] = min(max(math.log(p / (1.0 - p)), low), high)
+
+
+@compiled
+def _answer(
+    mean: FloatArray,
+    covariance: FloatArray,
+    answers: FloatArray,
+    base_rate: float,
+    places: IntArray,
+    clip: float,
+) -> float:
+    x = np.empty(len(mean))
+    _inputs(answers, base_rate, places, clip, x)
+    logit = _score(mean, covariance, x)
+    if logit >= 0.0:
+        return 1.0 / (1.0 + math.exp(-logit))
+    e = math.exp(logit)
+    return e / (1.0 + e)
+
+
+@compiled
+def _learn_answers(
+    mean: FloatArray,
+    covariance: FloatArray,
+    prior_mean: FloatArray,
+    prior_variance: FloatArray,
+    memory: float,
+    answers: FloatArray,
+    base_rate: float,
+    places: IntArray,
+    clip: float,
+    label: int,
+) -> None:
+    x = np.empty(len(mean))
+    _inputs(answers, base_rate, places, clip, x)
+    _learn(mean, covariance, prior_mean, prior_variance, memory, x, label)
 
 
 @compiled

@@ -20,6 +20,8 @@ from dtgol_core.types import FeatureValues, FloatArray, Rejection, Value
 
 ORDINAL, CONTINUOUS, NOMINAL = 0, 1, 2
 LEVELS_MAX = 32
+MISSING_MAX = 50
+"""Names of missing features that one record gives: they travel with every prediction."""
 DISTINCT_MAX = 15
 MAGNITUDE_MAX = 1e150
 """Squares of larger values would overflow in a window's variance."""
@@ -84,6 +86,8 @@ class EncodedRecord:
     """Features as they will be known once this record is absorbed; only those that change."""
     conflicts: int = 0
     """Cells of another kind than their feature, taken as missing."""
+    missing: tuple[str, ...] = ()
+    """Known features that were not observed, by name, sorted: the first `MISSING_MAX`."""
 
 
 class Columns:
@@ -155,7 +159,8 @@ class Columns:
         row = [math.nan] * self.width
         additions: list[Addition] = []
         changed: list[tuple[str, Feature]] = []
-        observed = conflicts = 0
+        conflicts = 0
+        observed: list[str] = []
         for name, given in record.items():
             if type(name) is not str:
                 given_type = type(name).__name__
@@ -186,8 +191,17 @@ class Columns:
                     row[column] = 1.0
             else:
                 row[feature.columns[0]] = float(value)
-            observed += 1
-        return EncodedRecord(np.array(row), observed, tuple(additions), tuple(changed), conflicts)
+            observed.append(name)
+        # Sorted: the order of the features after a restore is not that in which they came.
+        missing = sorted(self.features.keys() - set(observed))[:MISSING_MAX]
+        return EncodedRecord(
+            np.array(row),
+            len(observed),
+            tuple(additions),
+            tuple(changed),
+            conflicts,
+            tuple(missing),
+        )
 
     def retype(self, name: str, kind: FeatureKind) -> Rejection | None:
         """Give a feature another kind, for good; its columns so far are missing from now on.

@@ -10,9 +10,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from dtgol_core.bayes import Regression
-from dtgol_core.compiled import compiled
-from dtgol_core.losses import P_CLIP, log_loss, sigmoid
+from dtgol_core.bayes import Stack
+from dtgol_core.losses import log_loss
 from dtgol_core.state import SnapshotError, flatten, require_int, require_shape, subsection
 from dtgol_core.types import FloatArray, IntArray
 
@@ -149,7 +148,7 @@ class Combination:
         self._naive = self._experts.index("naive")
         self._places = _places(self._experts)
         self._listed = {name: places.tolist() for name, places in self._places.items()}
-        self.stacks = {name: Regression(*self._prior(name), memory=MEMORY) for name in self._places}
+        self.stacks = {name: self._new_stack(name) for name in self._places}
         self._members = (*self.stacks, "naive")
         self.kept = (*self._members, "base_rate")
         """The answers of the members on arrival, and the base rate."""
@@ -163,6 +162,9 @@ class Combination:
     def asked_again(self) -> tuple[str, ...]:
         """The experts whose answers `learn` wants again: the inputs of ``now``."""
         return tuple(name for name in self._experts if name not in ("naive", TRACKER))
+
+    def _new_stack(self, name: str) -> Stack:
+        return Stack(*self._prior(name), memory=MEMORY, places=self._places[name], clip=CLIP)
 
     def _prior(self, stack: str) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of a stack's weights."""
@@ -217,11 +219,10 @@ class Combination:
     def pulls(self, answers: Sequence[float]) -> dict[str, float]:
         """How much the forecast's log-odds follow those of each expert, to first order."""
         given = np.array(answers)
-        moderations = {}
-        for name, stack in self.stacks.items():
-            x = np.empty(len(stack.mean))
-            _inputs(given, self.base_rate, self._places[name], x)
-            moderations[name] = stack.moderation(x)
+        moderations = {
+            name: stack.moderation(stack.inputs(given, self.base_rate))
+            for name, stack in self.stacks.items()
+        }
         return self._weighed(moderations)[0]
 
     def learn(
@@ -246,9 +247,7 @@ class Combination:
         *members, base_rate = kept
         given, again = np.array(arrival), np.array([now.get(name, 0.5) for name in self._experts])
         for name, stack in self.stacks.items():
-            x = np.empty(len(stack.mean))
-            _inputs(again if name == "now" else given, base_rate, self._places[name], x)
-            stack.learn(x, label)
+            stack.learn_answers(again if name == "now" else given, base_rate, label)
         judged = zip(self.guard, self.second.pop(step, members), strict=True)
         self.guard = _normalised([old - GUARD_RATE * log_loss(p, label) for old, p in judged])
         self.labels += 1
@@ -270,11 +269,8 @@ class Combination:
 
     def _answers(self, answers: Sequence[float], base_rate: float) -> tuple[float, ...]:
         """The members' answers, from those of all experts in order."""
-        given, members = np.array(answers), []
-        for name, stack in self.stacks.items():
-            x = np.empty(len(stack.mean))
-            _inputs(given, base_rate, self._places[name], x)
-            members.append(sigmoid(stack.score(x)))
+        given = np.array(answers)
+        members = [stack.answer(given, base_rate) for stack in self.stacks.values()]
         return (*members, answers[self._naive])
 
     def snapshot(self) -> dict[str, Any]:
@@ -294,9 +290,8 @@ class Combination:
     def restore(experts: Sequence[str], snapshot: dict[str, Any]) -> "Combination":
         """The combination that `snapshot` described, of these experts."""
         combination = Combination(experts)
-        for name in combination.stacks:
-            prior, kept = combination._prior(name), subsection(snapshot, name)
-            combination.stacks[name] = Regression.restore(*prior, MEMORY, kept)
+        for name, stack in combination.stacks.items():
+            stack.fill(subsection(snapshot, name))
         members = len(combination._members)
         require_shape("guard", snapshot["guard"], (members,))
         combination.guard = snapshot["guard"].tolist()
@@ -325,14 +320,3 @@ def _places(experts: Sequence[str]) -> dict[str, IntArray]:
     if TRACKER in every:
         places["tracked"] = list(every.values())
     return {name: np.array([0, *each]) for name, each in places.items()}
-
-
-@compiled
-def _inputs(answers: FloatArray, base_rate: float, places: IntArray, x: FloatArray) -> None:
-    """x of a stack: of 1 and the clipped log-odds of all answers, those at its places."""
-    base = math.log(base_rate / (1.0 - base_rate))
-    low, high = -CLIP + min(base, 0.0), CLIP + max(base, 0.0)
-    x[0] = 1.0
-    for place in range(1, len(x)):
-        p = min(max(answers[places[place] - 1], P_CLIP), 1.0 - P_CLIP)
-        x[place] = min(max(math.log(p / (1.0 - p)), low), high)

@@ -68,11 +68,10 @@ class Graph:
         """Let a node in: its vector is in its slot of `latent`."""
         if len(steps) > len(self.density):
             self._extend(len(steps))
-        _measure(self.distance, self.order, self.size, slot, latent)
-        if self.since >= 0:
-            _add_kernels(self.distance, self.density, self.order, self.size, slot, self.cutoff)
-        self.order[self.size] = slot
-        self.parent[slot] = UNKNOWN
+        cutoff = self.cutoff if self.since >= 0 else 0.0
+        _insert(
+            self.distance, self.density, self.order, self.size, self.parent, slot, latent, cutoff
+        )
         self.size += 1
 
     def evict(self, slot: int) -> None:
@@ -163,6 +162,25 @@ class Graph:
         graph.cutoff = snapshot["cutoff"]
         graph.since = snapshot["since"]
         return graph
+
+
+@compiled
+def _insert(
+    distance: FloatArray,
+    density: FloatArray,
+    order: IntArray,
+    size: int,
+    parent: IntArray,
+    slot: int,
+    latent: FloatArray,
+    cutoff: float,
+) -> None:
+    """Put a node last; its kernels are added unless there is no cutoff (0) yet."""
+    _measure(distance, order, size, slot, latent)
+    if cutoff > 0.0:
+        _add_kernels(distance, density, order, size, slot, cutoff)
+    order[size] = slot
+    parent[slot] = UNKNOWN
 
 
 @compiled

@@ -263,12 +263,15 @@ class Learner:
         learnt += self._let_go(full)
         expired = [each for each in left + full if each.defaulted or each.label is None]
         defaulted = [each.instance.id for each in expired if each.defaulted]
-        self.counts["learnt"] += len(learnt)
-        self.counts["expired"] += len(expired)
-        self.counts["defaulted"] += len(defaulted)
-        self.counts["orphaned"] += len(orphans)
-        if record.conflicts:
-            self.counts["cells.kind-conflict"] += record.conflicts
+        for name, count in (
+            ("learnt", len(learnt)),
+            ("expired", len(expired)),
+            ("defaulted", len(defaulted)),
+            ("orphaned", len(orphans)),
+            ("cells.kind-conflict", record.conflicts),
+        ):
+            if count:
+                self.counts[name] += count
         return Forecast(
             step=self.step,
             p=p,
@@ -286,6 +289,7 @@ class Learner:
             set=self.sets.of(p),
             why=self._why(instances, answers, p, why) if why else (),
             conflicts=record.conflicts,
+            missing=record.missing,
             learnt=tuple(learnt),
             expired=tuple(each.instance.id for each in expired),
             defaulted=tuple(defaulted),

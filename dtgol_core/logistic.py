@@ -37,6 +37,17 @@ def answers(weights: FloatArray, branch: FloatArray, vector: FloatArray) -> tupl
 
 
 @compiled
+def score_both(
+    latent_weights: FloatArray,
+    latent: FloatArray,
+    original_weights: FloatArray,
+    original: FloatArray,
+) -> tuple[float, float]:
+    """The scores of a record in both spaces."""
+    return score(latent_weights, latent), score(original_weights, original)
+
+
+@compiled
 def learn(weights: FloatArray, vector: FloatArray, label: int, rate: float, l2: float) -> None:
     """``w ← w − rate·((σ(w·u) − y)·u + l2·w)``, the bias without the last term."""
     residual = score(weights, vector) - label
@@ -197,17 +208,26 @@ def _advance(
     steps: int,
     soft: FloatArray,
     probability: FloatArray,
+    own: FloatArray,
+    near: FloatArray,
     gradient: FloatArray,
 ) -> None:
     """Fuse the views of one frontier, members[first:last], then let the classifier learn them."""
+    # Logarithms are calls and exponentials are not: in loops of their own the latter are computed
+    # several at once.
     _probabilities(weights, latent, members, first, last, probability)
+    for place in range(first, last):
+        own[place] = -_entropy(probability[place]) * temperature
+        near[place] = -_entropy(neighbour[members[place]]) * temperature
+    for place in range(first, last):
+        own[place] = exp(own[place])
+        near[place] = exp(near[place])
     for place in range(first, last):
         slot, intrinsic = members[place], probability[place]
         side = 1 if intrinsic > 0.5 else 0
-        own = exp(-_entropy(intrinsic) * temperature)
-        near = exp(-_entropy(neighbour[slot]) * temperature)
-        fused = own * intrinsic + trust[side] * prototypes[side] + near * neighbour[slot]
-        soft[slot] = fused / (own + trust[side] + near)
+        fused = own[place] * intrinsic + trust[side] * prototypes[side]
+        fused += near[place] * neighbour[slot]
+        soft[slot] = fused / (own[place] + trust[side] + near[place])
     for step in range(steps):
         if step > 0:
             _probabilities(weights, latent, members, first, last, probability)
@@ -237,7 +257,7 @@ def spread(
     members = np.empty(n, dtype=np.int64)  # in order of activation
     active = np.zeros(slots, dtype=np.bool_)
     neighbour = np.zeros(slots)
-    probability = np.empty(n)
+    probability, own, near = np.empty(n), np.empty(n), np.empty(n)
     gradient = np.empty(len(weights))
     trust = np.empty(2)  # in the two prototypes
     for side in range(2):
@@ -275,7 +295,7 @@ def spread(
         if count > first:
             _advance(
                 weights, latent, members, first, count, neighbour, prototypes, trust,
-                temperature, rate, frontier_steps, soft, probability, gradient,
+                temperature, rate, frontier_steps, soft, probability, own, near, gradient,
             )  # fmt: skip
         newest = first
 
@@ -304,7 +324,7 @@ def spread(
             neighbour[members[place]] = soft[parent[members[place]]]
         _advance(
             weights, latent, members, starts[level], starts[level + 1], neighbour, prototypes,
-            trust, temperature, rate, frontier_steps, soft, probability, gradient,
+            trust, temperature, rate, frontier_steps, soft, probability, own, near, gradient,
         )  # fmt: skip
 
     for _ in range(refine_steps):

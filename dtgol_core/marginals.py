@@ -234,44 +234,82 @@ def _rank(
     original: FloatArray,
 ) -> None:
     """Cumulative shares below and up to each observed value, and its standard score."""
+    columns = np.empty(len(row) + 3, dtype=np.int64)
+    counts, mean, squares = np.empty(len(row)), np.empty(len(row)), np.empty(len(row))
+    varies = np.empty(len(row), dtype=np.bool_)
+    observed = 0
     for column in range(len(row)):
-        x = row[column]
         ranks[0, column] = 0.5
         ranks[1, column] = 0.5
         original[column] = 0.0
-        if math.isnan(x):
-            continue
-        below = 0
-        equal = 0
-        count = 0
-        total = 0.0
-        low = math.inf
-        high = -math.inf
-        for place in range(filled):
-            value = rows[column, place]
-            if not math.isnan(value):
-                count += 1
-                total += value
-                below += value < x
-                equal += value == x
-                low = min(low, value)
-                high = max(high, value)
+        columns[observed] = column
+        observed += row[column] == row[column]
+    for place in range(observed):
+        column = columns[place]
+        values, x = rows[column, :filled], row[column]
+        below, equal, count = 0, 0, 0
+        for slot in range(filled):  # a comparison with NaN is false: no branch is needed
+            value = values[slot]
+            count += value == value
+            below += value < x
+            equal += value == x
+        counts[column] = count
+        varies[column] = equal < count
         if kinds[column] == 1:
             ranks[0, column] = (below + 0.5 * (equal + 1)) / (count + 1)
             ranks[1, column] = ranks[0, column]
         else:
             ranks[0, column] = below / count
             ranks[1, column] = (below + equal) / count
-        if low < high:
-            mean = total / count
-            squares = 0.0
-            for place in range(filled):
-                value = rows[column, place]
-                if not math.isnan(value):
-                    squares += (value - mean) * (value - mean)
-            deviation = math.sqrt(squares / count)
-            if deviation > 0.0:
-                original[column] = min(max((x - mean) / deviation, -CLIP), CLIP)
+    for extra in range(3):  # sums are taken four columns at a time, the last one again and again
+        columns[observed + extra] = columns[max(0, observed - 1)]
+    for place in range(0, observed, 4):
+        _sums(rows, filled, columns[place : place + 4], squares)
+    for place in range(observed):
+        mean[columns[place]] = squares[columns[place]] / counts[columns[place]]
+    for place in range(0, observed, 4):
+        _square_sums(rows, filled, columns[place : place + 4], mean, squares)
+    for place in range(observed):
+        column = columns[place]
+        deviation = math.sqrt(squares[column] / counts[column])
+        if deviation > 0.0 and varies[column]:
+            standard = (row[column] - mean[column]) / deviation
+            original[column] = min(max(standard, -CLIP), CLIP)
+
+
+@compiled
+def _sums(rows: FloatArray, filled: int, columns: IntArray, sums: FloatArray) -> None:
+    """Sums over the window of four columns, side by side, each in its order."""
+    a, b, c, d = rows[columns[0]], rows[columns[1]], rows[columns[2]], rows[columns[3]]
+    of_a = of_b = of_c = of_d = 0.0
+    for place in range(filled):
+        of_a += a[place] if a[place] == a[place] else 0.0
+        of_b += b[place] if b[place] == b[place] else 0.0
+        of_c += c[place] if c[place] == c[place] else 0.0
+        of_d += d[place] if d[place] == d[place] else 0.0
+    sums[columns[0]], sums[columns[1]] = of_a, of_b
+    sums[columns[2]], sums[columns[3]] = of_c, of_d
+
+
+@compiled
+def _square_sums(
+    rows: FloatArray, filled: int, columns: IntArray, mean: FloatArray, sums: FloatArray
+) -> None:
+    """The same for the squares of the deviations from the mean."""
+    a, b, c, d = rows[columns[0]], rows[columns[1]], rows[columns[2]], rows[columns[3]]
+    mean_a, mean_b, mean_c, mean_d = (
+        mean[columns[0]], mean[columns[1]], mean[columns[2]], mean[columns[3]],
+    )  # fmt: skip
+    of_a = of_b = of_c = of_d = 0.0
+    for place in range(filled):
+        off_a, off_b = a[place] - mean_a, b[place] - mean_b
+        off_c, off_d = c[place] - mean_c, d[place] - mean_d
+        of_a += off_a * off_a if off_a == off_a else 0.0
+        of_b += off_b * off_b if off_b == off_b else 0.0
+        of_c += off_c * off_c if off_c == off_c else 0.0
+        of_d += off_d * off_d if off_d == off_d else 0.0
+    sums[columns[0]], sums[columns[1]] = of_a, of_b
+    sums[columns[2]], sums[columns[3]] = of_c, of_d
 
 
 @compiled

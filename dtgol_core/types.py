@@ -222,6 +222,8 @@ class Forecast:
     repeat: bool = False
     conflicts: int = 0
     """Cells of another kind than their feature, taken as missing."""
+    missing: tuple[str, ...] = ()
+    """Known features that were not observed, by name, sorted; the first 50 of them."""
     why: tuple[Contribution, ...] = ()
     learnt: tuple[str, ...] = ()
     """Ids whose labels were learnt at the start of this step, in order."""

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from pipeline.agents import add_agent
+from pipeline.evaluation.notices import Notices
 from pipeline.evaluation.pairing import Bounds
 from pipeline.evaluation.pairs import PAIR_BYTES
 from pipeline.evaluation.partition import EvaluatorConfig, PartitionEvaluator
@@ -30,6 +32,8 @@ log = logging.getLogger(__name__)
 
 TOPICS = ("predictions", "labels", "journal", "snapshots", "scores")
 FOLLOWED = ("predictions", "labels")
+NOTICED = ("events", "dead-letters")
+"""Read for the live page alone, so an evaluator starts and goes on without them."""
 
 
 def make_evaluator(
@@ -90,7 +94,16 @@ def make_evaluator(
         evaluators[number] = PartitionEvaluator(
             number, config, kafka, process.outbox, scores, checkpoints, failures
         )
+        evaluators[number].send_event = process.events.send
         return [evaluators[number]]
+
+    notices = Notices(*map(settings.topic, NOTICED))
+
+    def page(stream: str | None, partition: int | None) -> dict[str, Any]:
+        views = {number: view for number, each in evaluators.items() if (view := each.view)}
+        ids = bool(settings.web.token_file)
+        shown = streams_page(views, stream, partition, costs, notices.events, ids)
+        return shown | notices.page(shown["selected"])
 
     topics_followed = list(config.topics.values())
     role = Role(
@@ -99,12 +112,8 @@ def make_evaluator(
         topics=topics_followed,
         open=open_partition,
         close=evaluators.__delitem__,
-        page=lambda stream, partition: streams_page(
-            {number: view for number, each in evaluators.items() if (view := each.view)},
-            stream,
-            partition,
-            costs,
-        ),
+        background=[lambda process: notices.follow(process.client)],
+        page=page,
     )
     process = Process(settings, security, cluster, role, accept_gap)
     add_agent(process.app, "evaluator", topics_followed, evaluators)

@@ -120,6 +120,7 @@ class Worker:
         )
         learner.queue_bytes_max = self._settings.worker.queue_bytes_max
         learner.await_start = self.await_kernels
+        learner.send_event = process.events.send
         return learner
 
     def _sequencer(self, process: Process, number: int) -> PartitionSequencer:
@@ -206,7 +207,8 @@ def make_worker(
     security = Security.of(settings)
     client = security.librdkafka()
     topics = [name for name in TOPICS if name != "snapshots" or settings.snapshots.store == "topic"]
-    cluster = inspect_cluster(client, settings, topics, "worker")
+    config_bytes = FoldConfig.from_settings(settings).record_bytes
+    cluster = inspect_cluster(client, settings, topics, "worker", config_bytes)
     gaps = find_gaps(client, settings, cluster, "worker", SOURCES)
     lost = find_lost_journal(client, settings, cluster)
     for gap in refuse_gaps([*gaps, lost] if lost else gaps, options.accept_gap):

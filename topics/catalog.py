@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from topics.dead_letters import DeadLetter, Redriven
+from topics.events import ProcessEvent
 from topics.features import Features
 from topics.journal import ConfigChange, Crash, Padding, Reset, Retry, Retype, Skip, Source, Version
 from topics.labels import Erasure, Label
@@ -27,6 +28,8 @@ MESSAGE_BYTES_MAX = 1_048_588
 """Kafka's default, set explicitly: four times the record limit, so that a record over it can come
 in and be refused by us with a dead letter, and a copy with our headers always fits."""
 HEADROOM_BYTES = 65_536
+"""What is written because of a record is larger than the largest one by so much at most: our
+headers, a prediction under the record's own headers, and the frame of a batch."""
 BROKER_DEFAULT = -1
 """As a replication: as many copies as the brokers give a new topic; Kafka's own number for it."""
 COPARTITIONED = ("features", "labels", "journal", "predictions", "snapshots")
@@ -140,7 +143,7 @@ CATALOG = (
         "sent back. With worker.connect_headers also the headers __connect.errors.*.",
         "the original's; none for markers",
         writers=("sequencer", "learner", "operators"),
-        readers=("operators",),
+        readers=("operators", "evaluator"),
         payloads=(),
         headers=DeadLetter,
         marker=Redriven,
@@ -155,6 +158,15 @@ CATALOG = (
         headers=Chunk,
         cleanup=Cleanup.COMPACT,
         stamp=TimestampType.CREATE,
+    ),
+    Topic(
+        "events",
+        "What happened to processes and their partitions: starts, snapshots, changes of the "
+        "configuration, parked partitions; the marks on the live page. Best effort.",
+        "the partition it is about",
+        writers=("learner", "evaluator"),
+        readers=("evaluator", "operators"),
+        payloads=(ProcessEvent,),
     ),
 )
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from topics.events import ProcessEvent
 from topics.features import DEFAULT_STREAM, STREAM_PATTERN, Features, FeatureValue
 from topics.labels import Erasure, Label
 from topics.predictions import Prediction
@@ -119,6 +120,17 @@ def read_score(value: bytes | None) -> Score | Rejection:
     """One score; fields of a newer writer are ignored."""
     raw = parse(value)
     return raw if isinstance(raw, Rejection) else read(Score, raw)
+
+
+def read_process_event(value: bytes | None) -> ProcessEvent | Rejection:
+    """One event of a process; fields of a newer writer are ignored."""
+    raw = parse(value)
+    return raw if isinstance(raw, Rejection) else read(ProcessEvent, raw)
+
+
+def write_process_event(event: ProcessEvent) -> bytes:
+    """The bytes of an event of a process."""
+    return write(event)
 
 
 def write_prediction(prediction: Prediction) -> bytes:

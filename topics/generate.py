@@ -18,6 +18,7 @@ import yaml
 
 from topics.catalog import CATALOG, Topic, desired_topics
 from topics.dead_letters import DeadLetter, Redriven
+from topics.events import ProcessEvent
 from topics.features import Features
 from topics.headers import header_name
 from topics.journal import ConfigChange, Crash, Padding, Reset, Retry, Retype, Skip, Source, Version
@@ -35,6 +36,7 @@ PAYLOADS: dict[str, type] = {
     "predictions": Prediction,
     "scores": Score,
     "scores-event": Event,
+    "events": ProcessEvent,
     "journal-config": ConfigChange,
     "journal-reset": Reset,
     "journal-retype": Retype,

@@ -116,3 +116,15 @@ class Prediction:
             "one is what to send to a human."
         ),
     )
+    missing: tuple[str, ...] = field(
+        default=(),
+        metadata=wire("Known features that were not observed, by name, sorted: the first 50."),
+    )
+    expire_ms: int | None = field(
+        default=None,
+        metadata=wire(
+            "How long after `ts` a label is still learnt: `delay.expire_ms`; null: no deadline by "
+            "time.",
+            minimum=1,
+        ),
+    )

@@ -19,6 +19,7 @@ CREATE TABLE predictions (
   repeat         BOOLEAN,
   threshold      DOUBLE PRECISION,
   open_set       INTEGER[],
+  expire_ms      BIGINT,
   PRIMARY KEY (at_journal, at_partition, at_offset)
 );
 

@@ -78,6 +78,7 @@ class Forest:
     name: ClassVar[str] = "forest"
     kept: ClassVar[tuple[str, ...]] = ()
     scales: ClassVar[tuple[str, ...]] = ("cumulative", "fast")
+    CACHES: ClassVar[tuple[str, ...]] = ("_leaves", "_scored")
 
     def __init__(self, config: Config) -> None:
         self._columns = 0
@@ -89,6 +90,10 @@ class Forest:
         self.finished = 0
         self.trees = Trees()
         self.growth = Growth()
+        self._leaves = np.zeros(TREES, dtype=np.int64)
+        self._scored: tuple[FloatArray, float] | None = None
+        """The row that was last scored and what the regression said; `_leaves` are its leaves. A
+        label is learnt right after its row was scored: its way through the trees is known then."""
 
     def observe(self, instance: Instance) -> tuple[float, ...]:
         """Nothing is learnt without a label."""
@@ -98,15 +103,21 @@ class Forest:
         """Regression and trees together."""
         u = instance.vectors.design
         linear = self.regression.score(u)
-        return sigmoid(min(max(linear, -LOGIT_MAX), LOGIT_MAX) + self._residual(u))
+        residual = _residual(*self.trees.arrays(), self._answering(), u, self._leaves)
+        self._scored = u, linear
+        return sigmoid(min(max(linear, -LOGIT_MAX), LOGIT_MAX) + residual)
 
     def learn(self, instance: Instance, label: int) -> None:
         """Leaves, regression and ring take in the label; then the growing tree goes on."""
         u = instance.vectors.design
-        linear = self.regression.score(u)
+        if self._scored is None or self._scored[0] is not u:
+            self.score(instance)
+        assert self._scored is not None
+        _, linear = self._scored
+        self._scored = None
         p = sigmoid(min(max(linear, -LOGIT_MAX), LOGIT_MAX))
-        trees = self.trees
-        _count(*trees.arrays(), self._answering(), u, label - p, p * (1.0 - p))
+        trees, answering = self.trees, self._answering()
+        _count(trees.gradient, trees.curvature, answering, self._leaves, label - p, p * (1.0 - p))
         self.regression.learn(u, label)
         slot = self.labels_learnt % RING
         self.rows[:, slot] = u[1:]
@@ -142,6 +153,7 @@ class Forest:
     def grow(self, columns: int) -> None:
         """Add columns that are 0 in all rows of the ring."""
         self._columns += columns
+        self._scored = None
         self.regression.grow(*design_prior(self._columns))
         fresh = np.zeros((3 * columns, RING), dtype=np.float32)
         self.rows = np.concatenate([self.rows, fresh])
@@ -172,9 +184,6 @@ class Forest:
 
     def _answering(self) -> int:
         return min(self.finished, TREES)
-
-    def _residual(self, u: FloatArray) -> float:
-        return _residual(*self.trees.arrays(), self._answering(), u)
 
     def snapshot(self) -> dict[str, Any]:
         """Regression, ring, trees, and how far the growing one is."""
@@ -428,32 +437,30 @@ def _residual(
     curvature: FloatArray,
     trees: int,
     u: FloatArray,
+    leaves: IntArray,
 ) -> float:
-    """The mean value of the leaves of a row; 0 without a tree."""
+    """The mean value of the leaves of a row, 0 without a tree; `leaves` becomes their places."""
     total = 0.0
     for tree in range(trees):
         leaf = _leaf(feature[tree], threshold[tree], child[tree], u)
+        leaves[tree] = leaf
         total += gradient[tree, leaf] / (curvature[tree, leaf] + RIDGE)
     return total / trees if trees else 0.0
 
 
 @compiled
 def _count(
-    feature: ShortArray,
-    threshold: SingleArray,
-    child: ShortArray,
     gradient: FloatArray,
     curvature: FloatArray,
     trees: int,
-    u: FloatArray,
+    leaves: IntArray,
     slope: float,
     bend: float,
 ) -> None:
     """The leaves of a row take in its label."""
     for tree in range(trees):
-        leaf = _leaf(feature[tree], threshold[tree], child[tree], u)
-        gradient[tree, leaf] += slope
-        curvature[tree, leaf] += bend
+        gradient[tree, leaves[tree]] += slope
+        curvature[tree, leaves[tree]] += bend
 
 
 @compiled
@@ -479,7 +486,7 @@ def _grow(
     if labels_learnt < 2 * SIDE_ROWS_MIN or len(rows) == 0:
         return False
     features, thresholds, children = feature[GROWN], threshold[GROWN], child[GROWN]
-    values = np.empty(ROWS, dtype=np.float32)
+    values = np.empty((DRAWS, ROWS), dtype=np.float32)
     while numbers[CREDIT] > 0:
         if numbers[ON_STACK] == 0:
             _begin(rows, labels, labels_learnt, mean, numbers, stack, slots, slope, bend)
@@ -595,34 +602,79 @@ def _best_split(
     """The best of the draws for the rows at `slots`: feature, or -1, and threshold."""
     count, split, at = len(slots), -1, np.float32(0.0)
     best = total * total / (total_bend + RIDGE)
-    for _ in range(DRAWS):
-        drawn = int(_uniform(seed, numbers[DRAW_COUNT]) * len(rows))
+    drawn, threshold = np.empty(DRAWS, dtype=np.int64), np.empty(DRAWS, dtype=np.float32)
+    left, left_bend = np.empty(DRAWS), np.empty(DRAWS)
+    below = np.empty(DRAWS, dtype=np.int64)
+    for draw in range(DRAWS):
+        drawn[draw] = int(_uniform(seed, numbers[DRAW_COUNT]) * len(rows))
         share = _uniform(seed, numbers[DRAW_COUNT] + 1)
         numbers[DRAW_COUNT] += 2
-        column = rows[drawn]
+        column = rows[drawn[draw]]
+        taken = values[draw]
         low = high = column[slots[0]]
         for place in range(count):
             value = column[np.uint64(slots[place])]
-            values[place] = value
+            taken[place] = value
             low = value if value < low else low
             high = value if value > high else high
         spread = np.float64(high) - np.float64(low)
-        if spread < RANGE_MIN:
+        threshold[draw] = np.float32(low + share * spread)
+        below[draw] = 0 if spread < RANGE_MIN else 1
+    for draw in range(0, DRAWS, 4):
+        _left_sums(values, threshold, draw, slope, bend, left, left_bend, below)
+    for draw in range(DRAWS):
+        if below[draw] < SIDE_ROWS_MIN or count - below[draw] < SIDE_ROWS_MIN:
             continue
-        threshold = np.float32(low + share * spread)
-        left, left_bend, below = 0.0, 0.0, 0
-        for place in range(count):
-            goes_left = values[place] <= threshold
-            left += slope[place] if goes_left else 0.0
-            left_bend += bend[place] if goes_left else 0.0
-            below += goes_left
-        if below < SIDE_ROWS_MIN or count - below < SIDE_ROWS_MIN:
-            continue
-        right, right_bend = total - left, total_bend - left_bend
-        gain = left * left / (left_bend + RIDGE) + right * right / (right_bend + RIDGE)
+        right, right_bend = total - left[draw], total_bend - left_bend[draw]
+        gain = left[draw] * left[draw] / (left_bend[draw] + RIDGE)
+        gain += right * right / (right_bend + RIDGE)
         if gain > best + GAIN_MIN:
-            best, split, at = gain, drawn, threshold
+            best, split, at = gain, drawn[draw], threshold[draw]
     return split, at
+
+
+@compiled
+def _left_sums(
+    values: SingleArray,
+    threshold: SingleArray,
+    first: int,
+    slope: FloatArray,
+    bend: FloatArray,
+    left: FloatArray,
+    left_bend: FloatArray,
+    below: IntArray,
+) -> None:
+    """Sums and number of the rows that go left, of four draws side by side, each in its order.
+
+    A draw without a range comes with `below` 0 and keeps it.
+    """
+    a, b, c, d = values[first], values[first + 1], values[first + 2], values[first + 3]
+    at_a, at_b = threshold[first], threshold[first + 1]
+    at_c, at_d = threshold[first + 2], threshold[first + 3]
+    sum_a = sum_b = sum_c = sum_d = 0.0
+    bend_a = bend_b = bend_c = bend_d = 0.0
+    in_a = in_b = in_c = in_d = 0
+    for place in range(len(slope)):
+        g, h = slope[place], bend[place]
+        sum_a += g if a[place] <= at_a else 0.0
+        sum_b += g if b[place] <= at_b else 0.0
+        sum_c += g if c[place] <= at_c else 0.0
+        sum_d += g if d[place] <= at_d else 0.0
+        bend_a += h if a[place] <= at_a else 0.0
+        bend_b += h if b[place] <= at_b else 0.0
+        bend_c += h if c[place] <= at_c else 0.0
+        bend_d += h if d[place] <= at_d else 0.0
+        in_a += a[place] <= at_a
+        in_b += b[place] <= at_b
+        in_c += c[place] <= at_c
+        in_d += d[place] <= at_d
+    left[first], left[first + 1], left[first + 2], left[first + 3] = sum_a, sum_b, sum_c, sum_d
+    left_bend[first], left_bend[first + 1] = bend_a, bend_b
+    left_bend[first + 2], left_bend[first + 3] = bend_c, bend_d
+    below[first] *= in_a
+    below[first + 1] *= in_b
+    below[first + 2] *= in_c
+    below[first + 3] *= in_d
 
 
 @compiled

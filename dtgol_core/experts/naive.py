@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Self
 
 from dtgol_core.config import Config
 from dtgol_core.ensemble import Ensemble
+from dtgol_core.logistic import score_both
 from dtgol_core.state import flatten, subsection
 from dtgol_core.tracks import PersistentTrack
 from dtgol_core.types import FloatArray, Inspection, Instance
@@ -70,8 +71,8 @@ class Naive:
         self.original.grow(columns)
 
     def _answers(self, instance: Instance) -> tuple[float, float]:
-        vectors = instance.vectors
-        return self.latent.score(vectors.latent), self.original.score(vectors.original)
+        vectors, latent, original = instance.vectors, self.latent.weights, self.original.weights
+        return score_both(latent, vectors.latent, original, vectors.original)
 
     def contributions(self, instance: Instance) -> FloatArray:
         """The risk-weighted mean of both spaces' products of weight and value."""

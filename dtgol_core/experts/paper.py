@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 from dtgol_core.config import Config
 from dtgol_core.ensemble import Ensemble
 from dtgol_core.geometry import Geometry
+from dtgol_core.logistic import score_both
 from dtgol_core.softlabels import SoftLabels
 from dtgol_core.state import flatten, subsection
 from dtgol_core.tracks import DualTrack
@@ -60,8 +61,8 @@ class Paper:
         slot = self.geometry.enter(instance.step, instance.vectors)
         self._branch()
         self.geometry.join(slot)
-        vectors = instance.vectors
-        return self.latent.score(vectors.latent), self.original.score(vectors.original)
+        vectors, latent, original = instance.vectors, self.latent.weights, self.original.weights
+        return score_both(latent, vectors.latent, original, vectors.original)
 
     def score(self, instance: Instance) -> float:
         """The risk-weighted mean of both spaces, each a blend of its two tracks."""

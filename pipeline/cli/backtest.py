@@ -38,6 +38,12 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path),
     help="Write step,id,p,naive,label of every prediction to this CSV file.",
 )
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path),
+    help="Write curves, calibration, weights, features by importance and a comparison to this HTML "
+    "file, which needs no network.",
+)
 @json_option
 def backtest(
     file: RowSource,
@@ -45,6 +51,7 @@ def backtest(
     config: Path | None,
     ablate: str,
     predictions: Path | None,
+    report: Path | None,
     as_json: bool,
 ) -> None:
     """Run the learner on the records of FILE: CSV with a header line, or JSON lines (.jsonl).
@@ -52,13 +59,15 @@ def backtest(
     Columns of a CSV file are separated by comma, semicolon or tab. FILE may be gzipped (.gz), or -
     for standard input. What each column is taken for is printed first. Scores are prequential:
     every record is predicted before its label is given. AUC is exact. The time per record leaves
-    out reading the file and compiling the kernels.
+    out reading the file and compiling the kernels; with --report it has the reasons of some records
+    in it.
     """
     from pipeline.settings.files import read_config
 
     settings = read_config(config, comma_list(ablate))
-    if predictions is not None:
-        _check_output(predictions, file.source)
+    for name, out in (("predictions", predictions), ("report", report)):
+        if out is not None:
+            _check_output(out, file.source, name)
     rows, table = file.read()
     click.echo("\n".join(table.describe()), err=True)
 
@@ -67,9 +76,17 @@ def backtest(
     from pipeline.runtime.warmup import warm_up
 
     warm_up()  # the time per record is that of the learner
+    learner: Any = Learner(settings)
+    if report is not None:
+        from pipeline.offline.report import ReportedLearner
+
+        learner = ReportedLearner(learner, rows, settings.decision.label_1_above)
     with progress(len(rows), "records") as update:
         threshold = settings.decision.label_1_above
-        result = run_backtest(rows, Learner(settings), max(1, delay), update, threshold)
+        result = run_backtest(rows, learner, max(1, delay), update, threshold)
+    if report is not None:
+        title = Path(str(file.source)).name
+        report.write_text(learner.report(result, title, max(1, delay)), encoding="utf-8")
     if predictions is not None:
         _write_predictions(predictions, result, {row.number: row.id for row in rows if row.id})
     _report_losses(result)
@@ -79,10 +96,10 @@ def backtest(
         click.echo(_as_text(result, max(1, delay), settings.decision))
 
 
-def _check_output(out: Path, source: "Source") -> None:
-    """Check before the run that its predictions can be written."""
+def _check_output(out: Path, source: "Source", what: str) -> None:
+    """Check before the run that what it gives can be written."""
     if source.is_file(out):
-        raise InputError(f"the predictions would overwrite {source}")
+        raise InputError(f"the {what} would overwrite {source}")
     try:
         out.open("a").close()
     except OSError as error:

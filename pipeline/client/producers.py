@@ -81,7 +81,11 @@ class _Producer:
     ) -> None:
         if isinstance(checked, Rejection):
             raise RefusedError(checked.reason, checked.detail)
-        if record_bytes(key, value, headers) > self._limits.record_bytes_max:
+        try:
+            size = record_bytes(key, value, headers)
+        except UnicodeEncodeError:
+            raise RefusedError(Reason.HEADER_NAME, "headers: a name that is not UTF-8") from None
+        if size > self._limits.record_bytes_max:
             limit = self._limits.record_bytes_max
             raise RefusedError(Reason.TOO_LARGE, f"record: over {limit} bytes with its headers")
         self._producer.send(self._topic, key, value, headers, timestamp_ms=timestamp_ms)

@@ -100,7 +100,7 @@ class EvaluatorMetrics:
         used = {
             "evaluator.boards_max": len(state.boards) / bounds.boards_max,
             "evaluator.labels_max": state.unmatched / bounds.labels_max,
-            "evaluator.pairs_bytes_max": len(state.pairs) / bounds.pairs_max,
+            "evaluator.pairs_bytes_max": state.unscored / bounds.pairs_max,
         }
         for bound, share in used.items():
             yield Sample("dtgol_bound_used_ratio", share, (("bound", bound),))

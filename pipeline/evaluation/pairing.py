@@ -100,6 +100,8 @@ class Evaluation:
         self.bounds = bounds
         self.next_offsets = {"predictions": 0, "labels": 0}
         self.floor = -1
+        self.newest_offset = -1
+        """The journal offset of the newest prediction; for events, no part of the state."""
         self.counts: Counter[str] = Counter()
         self.pairs = PairMemory()
         self.boards: dict[str, Scoreboard] = {}
@@ -139,6 +141,7 @@ class Evaluation:
                 prediction.set,
             ),
         )
+        self.newest_offset = max(self.newest_offset, offset)
         self.view.predicted(prediction)
         heapq.heappush(self._oldest, offset)
         instance = self.pairs.instance(key) or Instance()
@@ -160,6 +163,7 @@ class Evaluation:
         if instance is None or y is None or prediction.at.offset <= instance.default_at:
             return []
         self.counts["labels/default"] += 1
+        self.view.label_came(prediction.stream, "default")
         before = self._truths(instance)
         instance.default = Truth(y, prediction.ts, -1)
         instance.default_at = prediction.at.offset
@@ -173,10 +177,12 @@ class Evaluation:
         before, known = self._truths(instance), instance.label
         news = known is None or known.y != label.y
         if news:
-            self.counts["labels/first" if known is None else "labels/corrected"] += 1
+            outcome = "first" if known is None else "corrected"
             instance.label = Truth(label.y, label.ts, offset)
         else:
-            self.counts["labels/repeated"] += 1
+            outcome = "repeated"
+        self.counts[f"labels/{outcome}"] += 1
+        self.view.label_came(label.stream, outcome if instance.offsets else "early")
         instance.newest = offset
         self.pairs.keep(key, instance)
         if not instance.offsets:
@@ -198,6 +204,7 @@ class Evaluation:
             self._unscored -= self._truth(instance, at) is None
         for at in instance.offsets:
             self.pairs.pop(at)
+            self.view.forget_prediction(stream, at)
         self.pairs.drop(key)
         self._unmatched.pop(key, None)
         self._oldest = self.pairs.offsets()
@@ -305,6 +312,11 @@ class Evaluation:
             self.counts["labels/unmatched"] += 1
 
     @property
+    def unscored(self) -> int:
+        """Predictions without a label: what is lost when memory ends; the others make room."""
+        return self._unscored
+
+    @property
     def unmatched(self) -> int:
         """Labels without a prediction."""
         return len(self._unmatched)
@@ -343,7 +355,7 @@ class Evaluation:
             "next_offsets": dict(self.next_offsets),
             "floor": self.floor,
             "counts": dict(sorted(self.counts.items())),
-            "pairs": len(self.pairs),
+            "unscored": self._unscored,
         }
         self._copied = CopyOnWrite(self.boards)
         return EvaluationCopy(dict(self.next_offsets), state, self._copied, self.pairs.copy())
@@ -384,6 +396,7 @@ class Evaluation:
     def _fill(self, arrays: Mapping[str, Any]) -> None:
         self.pairs.fill(arrays)
         self._oldest = self.pairs.offsets()
+        self.newest_offset = self._oldest[-1] if self._oldest else self.floor
         heard = [self.pairs.labels_offset(at) for at in self._oldest]
         alone: list[tuple[int, int]] = []
         arrivals: list[tuple[float, int, int, Truth]] = []

@@ -243,10 +243,8 @@ class PairMemory:
 
     def copy(self) -> PairCopy:
         """As it is now, copied quickly: rows are never changed."""
-        # Keys and values apart: hundreds of thousands of pairs would be as many new objects.
-        predictions = list(self._predictions), list(self._predictions.values())
-        instances = list(self._instances), list(self._instances.values())
-        return PairCopy(list(self._names.names), predictions, instances)
+        copies = self._predictions.copy(), self._instances.copy()
+        return PairCopy(list(self._names.names), *copies)
 
     def fill(self, arrays: Mapping[str, Any]) -> None:
         """Read what `PairCopy.arrays` has written; `SnapshotError` if it does not fit."""
@@ -258,12 +256,14 @@ class PairMemory:
                 for name, kind in _ARRAYS.items()
             }
             for offset, each in _predictions_of(part):
-                if offset in self._predictions:
-                    raise SnapshotError(f"the snapshot is damaged: {offset} is there twice")
+                if offset < 0 or offset in self._predictions:
+                    raise SnapshotError(f"the snapshot is damaged: offset {offset}")
                 self.add(offset, each)
                 offsets[each.key].append(offset)
             rows += part["instances"].tolist()
         for key, *row in rows:
+            if not {row[0], row[4]} <= {-1, 0, 1}:
+                raise SnapshotError("the snapshot is damaged: a label is neither 0 nor 1")
             self.keep(key, Instance.of(row, sorted(offsets.pop(key, ()))))
         for key, alone in offsets.items():
             if len(alone) > 1:
@@ -275,34 +275,33 @@ class PairCopy(NamedTuple):
     """References to all rows of a `PairMemory`, between two records."""
 
     names: list[tuple[str, str]]
-    predictions: tuple[list[int], list[bytes]]
-    """Offsets, and the row of each."""
-    instances: tuple[list[int], list[int | bytes]]
-    """Keys, and what is kept of each."""
+    predictions: dict[int, bytes]
+    instances: dict[int, int | bytes]
 
     def arrays(self) -> dict[str, Any]:
         """For a snapshot: equal memories give equal arrays, whatever their order was."""
-        chunks: defaultdict[int, list[tuple[int, bytes]]] = defaultdict(list)
-        for offset, row in sorted(zip(*self.predictions, strict=True)):
-            chunks[offset // CHUNK_OFFSETS].append((offset, row))
+        chunks: defaultdict[int, list[int]] = defaultdict(list)
+        for offset in sorted(self.predictions):
+            chunks[offset // CHUNK_OFFSETS].append(offset)
         instances: defaultdict[int | None, list[tuple[int, ...]]] = defaultdict(list)
-        kept_by_key = zip(*self.instances, strict=True)
-        for key, kept in sorted(kept_by_key, key=lambda each: each[0]):
+        for key in sorted(self.instances):
+            kept = self.instances[key]
             if isinstance(kept, bytes):
                 size = _INSTANCE.size
                 offsets = struct.unpack_from(f"<{(len(kept) - size) // 8}q", kept, size)
                 chunk = min(offsets) // CHUNK_OFFSETS if offsets else None
                 instances[chunk].append((key, *_INSTANCE.unpack_from(kept)))
         arrays = {UNMATCHED: _table(instances[None])}
-        for chunk, rows in chunks.items():
-            for name, array in self._chunk(rows).items():
+        for chunk, offsets_of in chunks.items():
+            for name, array in self._chunk(offsets_of).items():
                 arrays[f"chunk/{chunk:015d}/{name}"] = array
             arrays[f"chunk/{chunk:015d}/instances"] = _table(instances[chunk])
         return arrays
 
-    def _chunk(self, rows: list[tuple[int, bytes]]) -> dict[str, Any]:
-        packed = np.frombuffer(b"".join(row for _, row in rows), dtype=_ROW_TYPE)
-        numbers = [np.array([offset for offset, _ in rows], dtype=np.int64)]
+    def _chunk(self, offsets: list[int]) -> dict[str, Any]:
+        rows = b"".join(self.predictions[offset] for offset in offsets)
+        packed = np.frombuffer(rows, dtype=_ROW_TYPE)
+        numbers = [np.array(offsets, dtype=np.int64)]
         numbers += [packed[name] for name in ("key", "step", "ts", "labels_offset")]
         used = sorted({self.names[number] for number in np.unique(packed["name"]).tolist()})
         places = {pair: place for place, pair in enumerate(used)}
@@ -340,6 +339,9 @@ def _array(arrays: Mapping[str, Any], name: str, dtype: str, columns: int | None
 def _predictions_of(part: Mapping[str, Any]) -> Iterator[tuple[int, StoredPrediction]]:
     texts = unpack_ids(part["names_text"], part["names_lengths"])
     names = list(zip(texts[0::2], texts[1::2], strict=True))
+    inside = (part["probabilities"] >= 0.0) & (part["probabilities"] <= 1.0)
+    if not inside.all() or (part["name"] < 0).any():
+        raise SnapshotError("the snapshot is damaged: a probability or a name")
     columns = (part[name].tolist() for name in ("numbers", "probabilities", "name", "set"))
     for (offset, *numbers), probabilities, name, mask in zip(*columns, strict=True):
         row = *names[name], *numbers, *probabilities, SETS[mask]

@@ -81,6 +81,10 @@ class PartitionEvaluator(Partition[Evaluation]):
         """Records of both topics."""
         return sum(state.next_offsets.values())
 
+    def journal_offset(self, state: Evaluation) -> int:
+        """Behind the newest prediction."""
+        return state.newest_offset + 1
+
     def checkpoint(self, state: Evaluation) -> Checkpoint:
         """Copies; the snapshot is made of them in a thread."""
         copy = state.copy()

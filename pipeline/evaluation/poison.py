@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 from pipeline.runtime.positions import PositionFile
 
@@ -66,7 +67,7 @@ class FailureFiles(FailureLog):
 
     def __init__(self, folder: Path, name: str, topics: Sequence[str], partitions: int) -> None:
         super().__init__()
-        name = name.replace("/", "_")  # as in a topic's id
+        name = quote(name, safe="")  # as the position file does: a topic's id may have a slash
         self._topics = list(topics)
         self._positions = PositionFile(folder, name, partitions * len(topics))
         for slot, offset in self._positions.of_dead_processes():

@@ -2,7 +2,8 @@
 
 Bounded, fed by the pairing, and no part of its state: it depends on the order of arrival. A restore
 builds it again from the predictions and labels that the state keeps; only the weights of the
-experts and the share of missing features are not kept there and begin with the process.
+experts, the share of missing features, the newest predictions and what became of labels are not
+kept there and begin with the process.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 
 from dtgol_core.bins import exponential_bin, exponential_bin_top
 from dtgol_core.losses import log_loss
 from dtgol_core.scoring import Scoreboard
-from pipeline.evaluation.estimate import CalibrationMap, Estimates, estimates
+from pipeline.evaluation.estimate import LABELS_MIN, CalibrationMap, Estimates, estimates
 from pipeline.evaluation.pairs import StoredPrediction, Truth
+from topics.events import ProcessEvent
 from topics.predictions import Prediction
 from topics.scores import Score
 
@@ -33,6 +36,8 @@ SPARK_POINTS = 24
 DELAY_BITS = 3
 DELAY_MS_MAX = (1 << 48) - 1
 CALIBRATION_BINS = 10
+RECENT_MAX = 20
+"""The newest predictions of a stream that can be looked at one by one."""
 
 PREDICTION_SUMS = (
     "predicted",
@@ -47,12 +52,14 @@ PREDICTION_SUMS = (
     "observed_share",
     "last_window",
     "last_known",
+    "ones",
 )
 """Sums of a block of predictions. `estimated` adds up the chance that the hard label is right, by
 the probabilities calibrated so far; `last_window` the accuracy of the last labelled window when the
 prediction was made, where there was one (`last_known`); `disagreed` counts scored predictions where
 exactly one of forecast and naive was right; `detailed` counts those whose weights and observed
-share are known."""
+share are known; `ones` counts labels 1."""
+ONES = PREDICTION_SUMS.index("ones")
 ARRIVAL_SUMS = ("scored", "errors", "naive_errors")
 ARRIVAL_COUNTS = ("positives", "false_positives", "covered_0", "covered_1", "undecided")
 """Further sums of a block of labels, which the page does not show over time; behind them the sums
@@ -174,6 +181,13 @@ class StreamView:
         """By tenth of p: scored predictions, sum of p, labels 1."""
         self.records = 0
         self.learnt: int | None = None
+        self.expire_ms: int | None = None
+        self.outcomes: Counter[str] = Counter()
+        """What became of labels."""
+        self.recent: dict[int, bytes] = {}
+        """The newest predictions by journal offset, as JSON: a tenth of the memory of objects."""
+        self.recent_labels: dict[int, int] = {}
+        self._newest_offset = -1
         self._labels = 0
 
     def add_prediction(
@@ -181,17 +195,20 @@ class StreamView:
     ) -> Sums:
         """Take a prediction in; the sums of its block."""
         self.records = step
+        self._newest_offset = offset
         sums = self.predictions.add(offset, ts_ms)
         sums[0] += 1.0
         sums[1] += self._chances.right(p, threshold)
-        last = self.last_window().accuracy
-        if last is not None:
-            sums[10:12] += (last, 1.0)
+        last = self.last_window()
+        if last.accuracy is not None and last.labels >= LABELS_MIN:
+            sums[10:12] += (last.accuracy, 1.0)
         return sums
 
     def add_details(self, sums: Sums, prediction: Prediction) -> None:
         """What the state does not keep of a prediction."""
         self.learnt = prediction.labels_learnt
+        self.expire_ms = prediction.expire_ms
+        self._keep_recent(prediction)
         sums[8] += 1.0
         sums[9] += prediction.observed_share
         experts = {("experts", name): each.weight for name, each in prediction.experts.items()}
@@ -203,10 +220,38 @@ class StreamView:
                 self.weights.append(key)
             sums[len(PREDICTION_SUMS) + self.weights.index(key)] += weight
 
+    def _keep_recent(self, prediction: Prediction) -> None:
+        if len(self.recent) == RECENT_MAX:
+            oldest = next(iter(self.recent))
+            del self.recent[oldest]
+            self.recent_labels.pop(oldest, None)
+        experts = prediction.experts.items()
+        self.recent[prediction.at.offset] = orjson.dumps(
+            {
+                "id": prediction.id,
+                "offset": prediction.at.offset,
+                "step": prediction.step,
+                "ts": prediction.ts,
+                "p": round(prediction.p, 4),
+                "label": prediction.label,
+                "naive": round(prediction.naive, 4),
+                "threshold": prediction.threshold,
+                "set": prediction.set,
+                "experts": [[n, round(each.p, 4), round(each.weight, 4)] for n, each in experts],
+                "guard": [[name, round(each, 4)] for name, each in prediction.guard.items()],
+                "why": [[each.feature, round(each.log_odds, 4)] for each in prediction.why],
+                "missing": prediction.missing,
+                "observed_share": round(prediction.observed_share, 4),
+                "labels_learnt": prediction.labels_learnt,
+            }
+        )
+
     def add_label(self, pair: Pair, label_ms: int, delay_ms: int) -> None:
         """The first label of a prediction."""
         self._count(pair, 1)
         self._chances.learn(pair.p, pair.y, pair.threshold)
+        if pair.offset in self.recent:
+            self.recent_labels[pair.offset] = pair.y
         arrived = self.arrivals.add(self._labels, label_ms)
         self._labels += 1
         self._window = None
@@ -226,6 +271,8 @@ class StreamView:
 
         Of a prediction that is forgotten here the first label may be too: nothing is taken back.
         """
+        if pair.offset in self.recent:
+            self.recent_labels[pair.offset] = pair.y
         if self.predictions.find(pair.offset) is None:
             return
         self._count(pair._replace(y=1 - pair.y), -1)
@@ -240,6 +287,7 @@ class StreamView:
             counts = 1, wrong, naive_wrong, wrong != naive_wrong
             losses = log_loss(p, y), log_loss(pair.naive, y)
             sums[2:8] += sign * np.array((*counts, *losses), dtype=np.float64)
+            sums[ONES] += sign * y
 
     # --- for the page ----------------------------------------------------------------------------
 
@@ -283,9 +331,43 @@ class StreamView:
                 "counts": [[each[number] for number in self._delay_bins()] for each in self.delays],
             },
             "calibration": np.round(self.calibration, 4).tolist(),
+            "expire_ms": self.expire_ms,
+            "labels": dict(self.outcomes),
             "estimates": self.estimates().as_json(),
             "window": self.last_window()._asdict(),
         }
+
+    def recent_predictions(self, ids: bool) -> list[dict[str, Any]]:
+        """The newest predictions, newest first, with their labels; ids only if asked for."""
+        found = []
+        for offset, data in reversed(self.recent.items()):
+            shown = orjson.loads(data) | {"y": self.recent_labels.get(offset)}
+            if not ids:
+                del shown["id"]
+            found.append(shown)
+        return found
+
+    def marks(self, events: Sequence[ProcessEvent]) -> list[dict[str, Any]]:
+        """Events with their places among the predictions; without those before the first."""
+        found = []
+        for event in events:
+            x = self._place(event.offset)
+            if x is not None:
+                about = {"kind": event.kind, "at_ms": event.at_ms, "role": event.role}
+                found.append(about | {"x": x, "process": event.process, "detail": event.detail})
+        return found
+
+    def _place(self, offset: int) -> float | None:
+        """How many predictions were made before a journal offset: exact at the ends of blocks."""
+        firsts = self.predictions.first_offsets
+        at = bisect_right(firsts, offset - 1) - 1
+        if at < 0:
+            return None
+        counts = self.predictions.kept()[:, 0]
+        end = firsts[at + 1] if at + 1 < len(firsts) else self._newest_offset + 1
+        share = min(1.0, (offset - firsts[at]) / (end - firsts[at]))
+        before = self.predictions.forgotten + float(counts[:at].sum())
+        return round(before + share * float(counts[at]), 1)
 
     def last_window(self) -> Window:
         """The newest arrivals: the fewest blocks with `WINDOW_ROWS`, or all."""
@@ -344,6 +426,17 @@ class PartitionView:
         else:
             stream.add_label(pair, label_ms, score.delay_ms)
 
+    def label_came(self, stream: str, outcome: str) -> None:
+        """What became of a label of a stream that is shown."""
+        if stream in self.streams:
+            self.streams[stream].outcomes[outcome] += 1
+
+    def forget_prediction(self, stream: str, offset: int) -> None:
+        """Its instance was erased: it cannot be looked at any more; it stays in the sums."""
+        if stream in self.streams:
+            self.streams[stream].recent.pop(offset, None)
+            self.streams[stream].recent_labels.pop(offset, None)
+
     def restore_prediction(self, offset: int, each: StoredPrediction) -> None:
         """A prediction of a restored state; to be called by rising offset."""
         stream = self._stream(each.stream)
@@ -355,6 +448,7 @@ class PartitionView:
         if stream is not None:
             pair = Pair(offset, each.p, each.naive, truth.y, each.threshold, each.set)
             stream.add_label(pair, truth.ts, truth.ts - each.ts)
+            stream.outcomes["first"] += 1
 
     def _stream(self, name: str) -> StreamView:
         stream = self.streams.pop(name, None) or StreamView()
@@ -370,11 +464,14 @@ def streams_page(
     stream: str | None,
     partition: int | None,
     costs: Costs = equal_costs,
+    events: Callable[[int], Sequence[ProcessEvent]] = lambda _: (),
+    ids: bool = False,
 ) -> dict[str, Any]:
     """The evaluator's part of the page: all streams, and one of them over time.
 
     Without a stream the one with the most scored predictions is shown. `costs` of a stream are
-    those of a false positive and a false negative.
+    those of a false positive and a false negative; `events` gives those of a partition; `ids`:
+    whether predictions are shown with the ids of their instances.
     """
     found = {
         (name, number): each
@@ -400,8 +497,10 @@ def streams_page(
             "stream": wanted[0],
             "partition": wanted[1],
             "decision": _decision(views[wanted[1]].boards.get(wanted[0]), *costs(wanted[0])),
-        }
-        | shown.detail(),
+            **shown.detail(),
+            "recent": shown.recent_predictions(ids),
+            "marks": shown.marks(events(wanted[1])),
+        },
     }
 
 

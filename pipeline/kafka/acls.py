@@ -51,14 +51,17 @@ _ALL = tuple(topic.name for topic in CATALOG)
 ROLES: Mapping[str, tuple[Grant, ...]] = {
     "worker": (
         *_on("topic", ("features", "labels"), "Read"),
-        *_on("topic", ("journal", "predictions", "snapshots"), "Read", "Write"),
-        *_on("topic", ("scores", "dead-letters"), "Write"),
+        *_on("topic", ("journal", "predictions"), "Read", "Write", "DescribeConfigs"),
+        *_on("topic", ("snapshots",), "Read", "Write"),
+        *_on("topic", ("scores", "dead-letters"), "Write", "DescribeConfigs"),
+        *_on("topic", ("events",), "Write"),
         *_on("group", ("dtgol-worker",), "Read"),
     ),
     "evaluator": (
         *_on("topic", ("predictions", "labels"), "Read"),
-        *_on("topic", ("snapshots",), "Read", "Write"),
-        *_on("topic", ("scores",), "Write"),
+        *_on("topic", ("snapshots", "events"), "Read", "Write"),
+        *_on("topic", ("dead-letters",), "Read"),
+        *_on("topic", ("scores",), "Write", "DescribeConfigs"),
         *_on("topic", ("journal",), "Describe"),
         *_on("group", ("dtgol-evaluator",), "Read"),
     ),

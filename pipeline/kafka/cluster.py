@@ -35,6 +35,7 @@ from topics.catalog import COPARTITIONED, HEADROOM_BYTES, partition_mismatch
 
 SOURCES = ("features", "labels")
 OUTPUTS = ("journal", "predictions", "dead-letters", "scores")
+PARTITION_COUNT = "partition count"
 SEE_GROWTH = (
     "keys go to other partitions than before, and their learners do not know them; see Partition "
     "counts in docs/guide-operations.md"
@@ -61,15 +62,20 @@ class Cluster:
     def identity(self, *topics: str) -> dict[str, Any]:
         """What a snapshot belongs to."""
         ids = {f"topic {name}": self.topic_ids[name] for name in topics}
-        return {"cluster": self.id, "partition count": self.partitions, **ids}
+        return {"cluster": self.id, PARTITION_COUNT: self.partitions, **ids}
 
 
 def inspect_cluster(
-    client: ClientSettings, settings: Settings, topics: Sequence[str], role: str = ""
+    client: ClientSettings,
+    settings: Settings,
+    topics: Sequence[str],
+    role: str = "",
+    written_bytes_max: int = 0,
 ) -> Cluster:
     """The cluster as it is; refuses if a topic is missing or the partition counts differ.
 
-    With a role also if our user lacks a right that the role needs.
+    With a role also if our user lacks a right that the role needs. `written_bytes_max`: a record
+    of our own that must fit the topics, besides what comes of the records of producers.
     """
     admin = MonitoredAdmin(client)
     names = {name: settings.topic(name) for name in topics}
@@ -91,20 +97,20 @@ def inspect_cluster(
         raise RefusalError(f"{mismatch}; see Partition counts in docs/guide-operations.md")
     outputs = [full for name, full in names.items() if name in OUTPUTS]
     if has_ids and outputs:
-        _refuse_small(admin, settings.limits.record_bytes_max, outputs)
+        largest = max(settings.limits.record_bytes_max, written_bytes_max)
+        _refuse_small(admin, largest + HEADROOM_BYTES, outputs)
     partitions = next(counts[name] for name in topics if name in COPARTITIONED)
     ids = _topic_ids(admin, list(names.values())) if has_ids else {}
     by_name = {name: ids.get(full) or full for name, full in names.items()}
     return Cluster(str(known.cluster_id or "unknown"), partitions, counts, by_name)
 
 
-def _refuse_small(admin: AdminClient, record_bytes_max: int, names: Sequence[str]) -> None:
+def _refuse_small(admin: AdminClient, needed: int, names: Sequence[str]) -> None:
     """Refuse topics that do not take what we may have to write: the process would end at a record.
 
-    A user without the right to see a topic's settings goes on without this.
+    Brokers that do not show a topic's settings are believed to take it.
     """
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
-    needed = record_bytes_max + HEADROOM_BYTES
     for resource, future in admin.describe_configs(resources, request_timeout=ANSWER_S).items():
         try:
             taken = future.result()["max.message.bytes"].value
@@ -112,8 +118,9 @@ def _refuse_small(admin: AdminClient, record_bytes_max: int, names: Sequence[str
             continue
         if int(taken) < needed:
             raise RefusalError(
-                f"{resource.name} takes records of {taken} bytes, and those of "
-                f"limits.record_bytes_max need {needed}: run dtgol topics apply, or lower the limit"
+                f"{resource.name} takes records of {taken} bytes, and limits.record_bytes_max, or "
+                f"the configuration as a record, needs {needed}: run dtgol topics apply, or lower "
+                f"the limit"
             )
 
 

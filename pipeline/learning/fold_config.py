@@ -73,7 +73,7 @@ class FoldConfig:
             state_bytes_max=settings.limits.state_bytes_max,
             limits=Limits(**limits),
         )
-        size = len(json.dumps(config.as_mapping()))
+        size = config.record_bytes
         if size > RECORD_BYTES_MAX:
             raise ConfigError(
                 f"[streams.NAME] describes {len(config.streams)} streams, which makes a journal "
@@ -81,6 +81,11 @@ class FoldConfig:
                 f"like [learner] need no description"
             )
         return config
+
+    @property
+    def record_bytes(self) -> int:
+        """Its size as a journal record, about."""
+        return len(json.dumps(self.as_mapping()))
 
     def config_for(self, stream: str) -> Config:
         """The configuration of a stream's learner."""
@@ -151,6 +156,12 @@ class FoldConfig:
         text = json.dumps(self.as_mapping(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
+    def differs(self, other: FoldConfig) -> list[str]:
+        """Names of the settings that another configuration has otherwise, sorted."""
+        ours, theirs = _flat(self.as_mapping()), _flat(other.as_mapping())
+        names = ours.keys() | theirs.keys()
+        return sorted(name for name in names if ours.get(name, ...) != theirs.get(name, ...))
+
     def shape_differs(self, stream: str, made_with: Config) -> list[str]:
         """Settings of a stream that cannot change in flight, and do; they need a `reset`."""
         return self.config_for(stream).shape_differs(made_with)
@@ -160,3 +171,14 @@ def _require_all(cls: type, given: Mapping[str, Any], prefix: str) -> None:
     absent = [item.name for item in fields(cls) if item.name not in given]
     if absent:
         raise ConfigError(f"{prefix}{absent[0]} is not spelled out: written by another version")
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by their dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{prefix}{name}.")
+        else:
+            found[prefix + name] = value
+    return found

@@ -139,6 +139,8 @@ def make_prediction(
         "guard": {name: float(each) for name, each in forecast.guard.items()},
         "threshold": config.decision.label_1_above,
         "set": forecast.set,
+        "missing": forecast.missing,
+        "expire_ms": config.delay.expire_ms,
     }
     value = write_fields(fields)
     return Output("predictions", record.key, value, producer_headers(record.headers))

@@ -37,6 +37,7 @@ from pipeline.runtime.port import PartitionKafka
 from pipeline.runtime.positions import PositionFile
 from pipeline.runtime.watchdog import Ends, Probe
 from topics.dead_letters import DeadLetter
+from topics.events import EventKind
 from topics.headers import Header, read_headers
 from topics.journal import NO_OFFSET, ConfigChange, Control, Reset, Version, write_control
 
@@ -126,6 +127,7 @@ class PartitionLearner(Partition[Fold]):
         self.metrics = LearnerMetrics(config.metrics_streams_max)
         self._late_reported = 0, -REPORT_S
         self._skew_reported = 0, -REPORT_S
+        self._parked_reported: int | None = None
 
     @property
     def next_offset(self) -> int:
@@ -256,6 +258,7 @@ class PartitionLearner(Partition[Fold]):
                 )
             self._append(Reset(name, f"changed: {', '.join(differ)}"))
         self._append(ConfigChange(config.digest(), config.as_mapping()))
+        self._event(EventKind.CONFIG, ", ".join(config.differs(fold.config)))
 
     def _append(self, control: Control) -> None:
         value, headers = write_control(control)
@@ -264,6 +267,7 @@ class PartitionLearner(Partition[Fold]):
     async def process(self, state: Fold, until: float) -> bool:
         """Fold what is at hand; before a poison record, wait for a decision."""
         self._refusals.report()
+        self._report_parking()
         if self.poison.parked_at is not None:
             await self._wait_parked(state, self.poison.parked_at)
             return True
@@ -315,6 +319,18 @@ class PartitionLearner(Partition[Fold]):
                 "s: the clock of who sends labels is slow; see Clocks in docs/guide-operations.md"
             )
             log.warning(text, self.number, count - before, fold.label_skew_ms / 1000)
+
+    def _report_parking(self) -> None:
+        """An event where the partition is parked, and one where it goes on."""
+        before, now = self._parked_reported, self.poison.parked_at
+        self._parked_reported = now
+        if now == before:
+            return
+        if before is not None:
+            kind = EventKind.SKIPPED if before in self.poison.skips else EventKind.RETRIED
+            self.send_event(kind, self.number, before, "")
+        if now is not None:
+            self.send_event(EventKind.PARKED, self.number, now, "a record fails again and again")
 
     async def _wait_parked(self, fold: Fold, offset: int) -> None:
         """Wait before a record on which the fold fails, until an operator has decided about it."""
@@ -375,6 +391,7 @@ class PartitionLearner(Partition[Fold]):
     async def crashed(self, bug: FoldBugError) -> None:
         """Record the crash in the journal; the process ends unless this parks the partition."""
         log.critical("partition %d: %s", self.number, bug.report)
+        self.send_event(EventKind.CRASHED, self.number, bug.offset, f"{bug.error} at {bug.place}")
         if not await self.poison.note(bug):
             raise bug
 

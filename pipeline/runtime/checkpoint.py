@@ -67,6 +67,8 @@ class Checkpointer:
         self._stage = StageTime("snapshot")
         self.result: SaveResult | None = None
         self.failure: str | None = None
+        self.on_saved: Callable[[SaveResult], None] = lambda _: None
+        self.on_failed: Callable[[], None] = lambda: None
 
     @property
     def age_s(self) -> float | None:
@@ -106,11 +108,13 @@ class Checkpointer:
         except StoreError as error:
             self.failure = str(error)
             log.error("partition %d: no snapshot: %s", self._partition, error)
+            self.on_failed()
         else:
             self.result, self.failure, self._saved_at = result, None, time.monotonic()
             self._last_s = self._saved_at - begun
             self._stage.seconds += self._last_s
             self._stage.records += 1
+            self.on_saved(result)
             await self._commit(checkpoint.offsets)  # 4. only now the group's offsets move
         self._finished_at = time.monotonic()
 

@@ -194,7 +194,8 @@ METRICS: Mapping[str, Declared] = {
         _BOTH,
         ("partition", "bound"),
         "How much of a bound is in use, by the setting that holds it; of bounds of a stream the "
-        "fullest one. docs/limits.md says what happens at 1.",
+        "fullest one. Of `evaluator.pairs_bytes_max` what has no label counts: the scored make "
+        "room. docs/limits.md says what happens at 1.",
     ),
     "dtgol_sequencer_copied_records_total": _counter(
         _WORKER, _AT, "Records copied to the journal by this process."

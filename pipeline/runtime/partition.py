@@ -31,6 +31,8 @@ from pipeline.runtime.checkpoint import Checkpoint, Checkpointer
 from pipeline.runtime.metrics import Sample, StageTime, lag_sample
 from pipeline.runtime.port import PartitionKafka, lag_of
 from pipeline.runtime.watchdog import Ends, Probe
+from pipeline.snapshots.repository import SaveResult
+from topics.events import EventKind
 
 log = logging.getLogger(__name__)
 
@@ -127,6 +129,10 @@ class Partition(ABC, Generic[State]):
         self.stage = StageTime(self.stage_name)
         self.await_start: Callable[[], None] = lambda: None
         """Waits, in a thread, for what a restore needs; an error ends the process."""
+        self.send_event: Callable[[EventKind, int, int, str], None] = lambda *_: None
+        """Tells people what happens: kind, partition, journal offset, detail."""
+        self._checkpoint_offset = -1
+        checkpoints.on_saved, checkpoints.on_failed = self._saved, self._not_saved
 
     # --- what learner and evaluator do differently -----------------------------------------------
 
@@ -144,6 +150,10 @@ class Partition(ABC, Generic[State]):
     @abstractmethod
     def position(self, state: State) -> int:
         """A count that grows with every record; snapshots are ordered by it."""
+
+    def journal_offset(self, state: State) -> int:
+        """The journal offset that the state has come to."""
+        return self.position(state)
 
     @abstractmethod
     def checkpoint(self, state: State) -> Checkpoint:
@@ -200,6 +210,7 @@ class Partition(ABC, Generic[State]):
             if not self.ready.is_set() and self.caught_up(state):
                 gc.freeze()  # what was restored stays; a full collection of it holds the loop
                 self.ready.set()
+                self._event(EventKind.STARTED, f"{self.restored_records} records read again")
             await self.outbox.wait_for_space()
             if not await self.process(state, time.monotonic() + BURST_S):
                 await self._wait(IDLE_S)
@@ -242,7 +253,21 @@ class Partition(ABC, Generic[State]):
         if saved is not None:
             self.saved_position = max(self.saved_position, saved.next_offset)
         if self.checkpoints.due(self.position(state) - self.saved_position):
+            self._checkpoint_offset = self.journal_offset(state)
             self.checkpoints.start(self.checkpoint(state))
+
+    # --- events ----------------------------------------------------------------------------------
+
+    def _event(self, kind: EventKind, detail: str = "") -> None:
+        offset = -1 if self.state is None else self.journal_offset(self.state)
+        self.send_event(kind, self.number, offset, detail)
+
+    def _saved(self, result: SaveResult) -> None:
+        written = f"{result.objects_written} objects, {result.bytes_written} bytes"
+        self.send_event(EventKind.SNAPSHOT, self.number, self._checkpoint_offset, written)
+
+    def _not_saved(self) -> None:
+        self.send_event(EventKind.SNAPSHOT_FAILED, self.number, self._checkpoint_offset, "")
 
     # --- the end ---------------------------------------------------------------------------------
 
@@ -259,6 +284,8 @@ class Partition(ABC, Generic[State]):
         """The partition was revoked: stop reading and saving."""
         self.stop_reading()
         self.checkpoints.cancel()
+        if self.ready.is_set():
+            self._event(EventKind.STOPPED, "the partition was given to another process")
 
     async def finish(self) -> None:
         """A last checkpoint before an orderly end; the run has been cancelled before."""
@@ -268,7 +295,9 @@ class Partition(ABC, Generic[State]):
             return
         saved = self.checkpoints.result
         if self.position(state) > max(self.saved_position, saved.next_offset if saved else 0):
+            self._checkpoint_offset = self.journal_offset(state)
             await self.checkpoints.write(self.checkpoint(state))
+        self._event(EventKind.STOPPED)
 
     # --- what can be seen from outside -----------------------------------------------------------
 

@@ -52,10 +52,7 @@ def positions_folder(settings: Settings) -> Path:
 
 
 class PositionFile:
-    """The positions of one process. `name` is that of the journal and its id.
-
-    An id as librdkafka prints it may have a slash.
-    """
+    """The positions of one process. `name` is that of the journal and its id."""
 
     def __init__(self, folder: Path, name: str, partitions: int) -> None:
         # librdkafka writes ids in base64, whose digits are / and + too.

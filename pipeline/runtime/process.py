@@ -24,13 +24,14 @@ from pipeline.kafka.clients import SEE_RIGHTS
 from pipeline.kafka.cluster import Cluster, gap_at, topic_faults
 from pipeline.kafka.reader import Reader, Watermarks, watermarks
 from pipeline.kafka.writer import Outbox
+from pipeline.runtime.events import EventWriter
 from pipeline.runtime.fingerprint import fingerprint
 from pipeline.runtime.metrics import Sample, StateCollector, make_registry
 from pipeline.runtime.verdict import verdict
 from pipeline.runtime.watchdog import Ends, Probe, Watchdog, WatchdogThread
 from pipeline.settings import Settings
 from pipeline.web.server import Views, WebServer
-from topics.catalog import COPARTITIONED
+from topics.catalog import COPARTITIONED, HEADROOM_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +107,11 @@ class Process:
         self.accept_gap = accept_gap
         self.client = security.librdkafka() | settings.kafka.timeouts
         self.app = FaustApp(settings, security, role.name)
-        self.outbox = Outbox(self.client)
+        # A topic's limit is that of a batch: librdkafka would fill one with small records up to a
+        # megabyte, whatever the topic takes.
+        batch_bytes = settings.limits.record_bytes_max + HEADROOM_BYTES
+        self.outbox = Outbox(self.client, **{"batch.size": batch_bytes})
+        self.events = EventWriter(self.client, settings, role.name)
         self.partitions: dict[int, AssignedPartition] = {}
         self.in_group = False
         self.closing = False
@@ -134,6 +139,7 @@ class Process:
         self.watchdog.start()
         yield self.web.start()
         yield self.outbox.pump()
+        yield self.events.pump()
         yield from (work(self) for work in self.role.background)
 
     # --- assignment ------------------------------------------------------------------------------
@@ -188,6 +194,7 @@ class Process:
                 await part.finish()
         if self.role.last is not None:
             await self.role.last(self)
+        await self.events.finish()
         await self.web.stop()
 
     async def _out_of_range(self, place: TP, offset: int) -> None:

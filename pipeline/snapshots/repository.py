@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from dtgol_core.state import NewerSnapshotError, Snapshot, SnapshotError, encode
 from pipeline.errors import RefusalError, StoreError
+from pipeline.kafka.cluster import PARTITION_COUNT, SEE_GROWTH
 from pipeline.snapshots.manifest import (
     PREFIX,
     VERSION,
@@ -258,9 +259,12 @@ class SnapshotRepository:
 
     def _check_identity(self, found: Mapping[str, Any]) -> None:
         for key, ours in self._identity.items():
-            if found.get(key) != ours:
-                raise RefusalError(
-                    f"the snapshots of partition {self._partition} belong to another {key} "
-                    f"({found.get(key)}, not {ours}): use the old one, another prefix, or an "
-                    f"empty snapshot store"
-                )
+            if found.get(key) == ours:
+                continue
+            where = f"the snapshots of partition {self._partition} belong to another {key}"
+            differ = f"{where} ({found.get(key)}, not {ours})"
+            if key == PARTITION_COUNT:
+                raise RefusalError(f"{differ}: {SEE_GROWTH}")
+            raise RefusalError(
+                f"{differ}: use the old one, another prefix, or an empty snapshot store"
+            )

@@ -19,7 +19,7 @@ import pytest
 from pipeline.sandbox.brokers import Broker
 from tests.examples.blocks import ROOT, Block, blocks, pages
 
-LIMIT_S = 300.0
+LIMIT_S = 600.0
 FUNCTION = """
 set -e
 dtgol() {

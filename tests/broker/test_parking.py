@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not re-exported
     AdminClient,
@@ -16,12 +17,15 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, not
     ResourceType,
 )
 
+from pipeline.kafka.cluster import OUTPUTS
 from pipeline.sandbox.brokers import Broker
 from tests.broker.test_commands import dtgol
 from tests.support.buggy import SECRET
 from tests.support.stage import Process, Stage
 from tests.support.waiting import wait_until
+from topics.catalog import HEADROOM_BYTES
 from topics.partitioner import partition_for
+from topics.reasons import DEFAULT_LIMITS
 
 POISON = "poison"
 BUGGY = ("tests.support.buggy", POISON)
@@ -187,12 +191,15 @@ def refusal(stage: Stage, *where: str) -> str:
     return done.stderr
 
 
-@pytest.mark.parametrize("how", ["abort", "kill", "memory"])
+@pytest.mark.parametrize("how", ["abort", "kill", "memory", "hang"])
 def test_a_record_ends_a_process_three_times_at_most_however_it_does(
     real_broker: Broker, prefix: str, tmp_path: Path, how: str
 ) -> None:
     """A death without an exception left no note, and came again at every start."""
-    settings = {"worker.state_directory": tmp_path / "places"}
+    settings: dict[str, object] = {"worker.state_directory": tmp_path / "places"}
+    if how == "hang":
+        limits = {"stuck_ms": 1_000, "give_up_ms": 5_000, "merge_wait_ms": 500}
+        settings |= {f"worker.{name}": limit for name, limit in limits.items()}
     stage = Stage(real_broker, prefix, tmp_path, partitions=1, settings=settings)
     for id in ("before", POISON, "behind"):
         stage.features(id, {"v": 1})
@@ -202,6 +209,7 @@ def test_a_record_ends_a_process_three_times_at_most_however_it_does(
     while deaths < 3:
         with stage.worker(entry=entry) as worker:
             assert worker.child.wait(90) != 0
+        assert how != "hang" or "ended, to be started again" in worker.log_path.read_text()
         deaths += 1
         if how == "memory" and deaths == 2:
             break  # an exception after all: the third parks without another death
@@ -237,24 +245,121 @@ def test_a_healthy_worker_that_is_killed_parks_nothing(
     stage.verify()
 
 
+def await_folded(worker: Process, offset: int) -> None:
+    """Until a partition has folded its journal beyond an offset."""
+
+    def beyond() -> bool:
+        if worker.get("/status")[0] != 200:
+            return False
+        partitions = worker.status()["partitions"].values()
+        return any(each["next_offset"] > offset for each in partitions)
+
+    wait_until(beyond, f"offset {offset}", 60, worker.alive)
+
+
+def test_a_worker_that_is_killed_at_work_parks_nothing(
+    real_broker: Broker, prefix: str, tmp_path: Path
+) -> None:
+    """A kill in the middle of a record leaves its place, and each time it is another record."""
+    settings = {"worker.state_directory": tmp_path / "places", "snapshots.every_records": 500}
+    stage = Stage(real_broker, prefix, tmp_path, partitions=1, settings=settings)
+    ids = {f"r{number}" for number in range(4_000)}
+    for number in range(4_000):
+        stage.features(f"r{number}", {f"f{n}": (number * n) % 7 for n in range(12)})
+    stage.flush()
+    for times in range(5):
+        with stage.worker() as worker:
+            await_folded(worker, 200 * times)
+            worker.child.kill()
+            worker.child.wait(30)
+    with stage.worker() as worker:
+        stage.await_answers(ids, worker)
+        worker.await_ready(1)
+        assert worker.status()["partitions"]["0"]["parked"] is None
+    (fold,) = stage.verify()
+    assert fold.counts["features/answered"] == 4_000
+    assert fold.counts["records/skipped"] == 0
+
+
 def test_a_topic_that_takes_smaller_records_only_is_refused_at_the_start(
     real_broker: Broker, prefix: str, tmp_path: Path
 ) -> None:
     """The worker ended with exit code 1 at the first record that did not fit."""
     stage = Stage(real_broker, prefix, tmp_path, partitions=1)
-    entry = ConfigEntry("max.message.bytes", "1000", incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(
-        ResourceType.TOPIC, stage.topic("journal"), incremental_configs=[entry]
-    )
-    admin = AdminClient(real_broker.config)
-    for done in admin.incremental_alter_configs([resource]).values():
-        done.result(30)
+    take_at_most(stage, 1_000, "journal")
     with stage.worker() as worker:
         assert worker.child.wait(90) == 2
         assert "journal takes records of 1000 bytes" in worker.log_path.read_text()
     assert dtgol(real_broker, prefix, "topics", "apply").returncode == 0
     with stage.worker() as worker:
         worker.await_ready(1)
+
+
+def take_at_most(stage: Stage, bytes_max: int, *names: str) -> None:
+    """Set the largest batch that topics take."""
+    entry = ConfigEntry(
+        "max.message.bytes", str(bytes_max), incremental_operation=AlterConfigOpType.SET
+    )
+    resources = [
+        ConfigResource(ResourceType.TOPIC, stage.topic(name), incremental_configs=[entry])
+        for name in names
+    ]
+    admin = AdminClient(stage.broker.config)
+    for done in admin.incremental_alter_configs(resources).values():
+        done.result(30)
+
+
+def test_topics_that_take_just_what_is_needed_take_everything(
+    real_broker: Broker, prefix: str, tmp_path: Path
+) -> None:
+    """Batches of small records, and dead letters, were larger than what is checked at the start."""
+    stage = Stage(real_broker, prefix, tmp_path, partitions=1, settings={"worker.why": 5})
+    limit = DEFAULT_LIMITS.record_bytes_max
+    take_at_most(stage, limit + HEADROOM_BYTES, *OUTPUTS)
+    ids = set()
+    for number in range(300):
+        id = f"r{number}"
+        ids.add(id)
+        padded = orjson.dumps({"id": id, "x": {"v": number}, "padding": "x" * 20_000})
+        stage.send("features", padded, headers=[("h", b"x" * 3_000)])
+    largest = orjson.dumps({"id": "largest", "x": {"v": 1}})
+    stage.send("features", largest, headers=[("h", b"x" * (limit - len(largest) - 10))])
+    for key, headers in ((60_000, 60_000), (70_000, 10), (10, 70_000), (65_536, 65_536)):
+        own = [("h", b"x" * headers)]
+        stage.send("features", b"x" * 300_000, b"k" * key, headers=own)
+    stage.features("behind", {"v": 1})
+    stage.flush()
+    with stage.worker() as worker:
+        stage.await_answers({*ids, "largest", "behind"}, worker)
+        worker.await_ready(1)
+    stage.verify()
+    assert [letter.reason for letter, _ in stage.letters()] == ["too-large"] * 4
+
+
+def test_a_topic_that_takes_less_while_a_worker_runs_ends_it_once_and_then_refuses_it(
+    real_broker: Broker, prefix: str, tmp_path: Path
+) -> None:
+    stage = Stage(real_broker, prefix, tmp_path, partitions=1)
+    with stage.worker() as worker:
+        stage.features("before", {"v": 1})
+        stage.flush()
+        stage.await_answers({"before"}, worker)
+        take_at_most(stage, 3_000, "predictions")
+        own = [("h", b"x" * 5_000)]
+        stage.send("features", orjson.dumps({"id": "large", "x": {"v": 1}}), headers=own)
+        stage.flush()
+        assert worker.child.wait(90) == 1
+        last = worker.log_path.read_text().splitlines()[-1]
+        assert "predictions[0]" in last
+        assert "dtgol topics check" in last
+    for _ in range(2):
+        with stage.worker() as worker:
+            assert worker.child.wait(90) == 2
+            assert "predictions takes records of 3000 bytes" in worker.log_path.read_text()
+    assert dtgol(real_broker, prefix, "topics", "apply").returncode == 0
+    with stage.worker() as worker:
+        stage.await_answers({"before", "large"}, worker)
+    stage.verify()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from tests.broker.test_worker import refused
 from tests.support.latin_header import Latin, send_batch
 from tests.support.stage import Process, Stage
 from tests.support.waiting import wait_until
+from topics.catalog import COPARTITIONED
 
 SHORT_LIMITS = {
     "worker.merge_wait_ms": 500,
@@ -366,12 +367,15 @@ def unready(worker: Process, sentence: str) -> bool:
     return code == 503 and sentence in body
 
 
-@pytest.mark.parametrize("grown", [["features"], ["features", "labels", "journal"]])
+PATIENT = ("--set=worker.stuck_ms=30000", "--set=worker.give_up_ms=90000")
+
+
+@pytest.mark.parametrize("grown", [["features"], ["features", "labels", "journal"], COPARTITIONED])
 def test_a_topic_that_has_grown_is_seen_in_seconds_and_named(
-    stage: Stage, grown: list[str]
+    stage: Stage, grown: Sequence[str]
 ) -> None:
     """Five green minutes, records unanswered, then a sentence about rights."""
-    with stage.worker("--set=worker.stuck_ms=30000", "--set=worker.give_up_ms=90000") as worker:
+    with stage.worker(*PATIENT) as worker:
         worker.await_ready(1)
         ids = feed(stage, range(5))
         stage.await_answers(set(map(str, ids)), worker)
@@ -384,14 +388,53 @@ def test_a_topic_that_has_grown_is_seen_in_seconds_and_named(
         assert "grant" not in worker.get("/readyz")[1]
     with stage.worker() as worker:
         assert worker.child.wait(90) == 2
-        assert "partition" in worker.log_path.read_text()
+        last = worker.log_path.read_text().splitlines()[-1]
+        assert "see Partition counts in docs/guide-operations.md" in last
+        assert "empty snapshot store" not in last
 
 
-def test_a_topic_that_was_deleted_is_named(stage: Stage) -> None:
-    with stage.worker("--set=worker.stuck_ms=30000", "--set=worker.give_up_ms=90000") as worker:
-        worker.await_ready(1)
+def test_an_evaluator_sees_that_a_topic_has_grown_too(stage: Stage) -> None:
+    with stage.worker() as worker, stage.evaluator(*PATIENT) as evaluator:
+        stage.await_answers(feed(stage, range(5)), worker)
+        wait_until(lambda: len(stage.scores()) == 5, "scores", 60, evaluator.alive)
+        evaluator.await_ready(1)
         admin = AdminClient(stage.broker.config)
-        for done in admin.delete_topics([stage.topic("dead-letters")]).values():
+        wanted = [NewPartitions(stage.topic(name), 2) for name in COPARTITIONED]
+        for done in admin.create_partitions(wanted).values():
             done.result(30)
-        sentence = f"the topic {stage.topic('dead-letters')} is gone"
-        wait_until(lambda: unready(worker, sentence), "red", 15, worker.alive)
+        sentence = f"{stage.topic('labels')} has 2 partitions and had 1 at the start"
+        wait_until(lambda: unready(evaluator, sentence), "red", 15, evaluator.alive)
+    with stage.evaluator() as evaluator:
+        assert evaluator.child.wait(90) == 2
+        last = evaluator.log_path.read_text().splitlines()[-1]
+        assert "see Partition counts in docs/guide-operations.md" in last
+
+
+@pytest.mark.parametrize(
+    ("role", "deleted"),
+    [("worker", "dead-letters"), ("evaluator", "scores")],
+)
+def test_a_topic_that_was_deleted_is_named(stage: Stage, role: str, deleted: str) -> None:
+    with stage.process(role, *PATIENT) as process:
+        process.await_ready(1)
+        admin = AdminClient(stage.broker.config)
+        for done in admin.delete_topics([stage.topic(deleted)]).values():
+            done.result(30)
+        sentence = f"the topic {stage.topic(deleted)} is gone"
+        wait_until(lambda: unready(process, sentence), "red", 15, process.alive)
+
+
+@pytest.mark.parametrize(("role", "deleted"), [("worker", "features"), ("evaluator", "labels")])
+def test_a_deleted_topic_that_a_process_reads_ends_it_and_is_named(
+    stage: Stage, role: str, deleted: str
+) -> None:
+    """Its group notices within a second, and nothing could come any more."""
+    with stage.process(role, *PATIENT) as process:
+        process.await_ready(1)
+        admin = AdminClient(stage.broker.config)
+        for done in admin.delete_topics([stage.topic(deleted)]).values():
+            done.result(30)
+        assert process.child.wait(60) == 2
+        last = process.log_path.read_text().splitlines()[-1]
+        assert f"the topic {stage.topic(deleted)} is gone" in last
+        assert "dtgol topics apply" in last

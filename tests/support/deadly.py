@@ -3,13 +3,15 @@ raising anything: the learner at its features, the evaluator at its label.
 
 ``python -m tests.support.deadly HOW ID worker ...`` is ``dtgol worker ...`` with it. HOW is one of
 `abort`, as compiled code does it; `kill`, as the kernel does it to a process that is out of memory;
-`memory`: the process has a limit (`RLIMIT_AS`), and the record takes more.
+`memory`: the process has a limit (`RLIMIT_AS`), and the record takes more; `hang`: it never ends,
+and the watchdog ends the process.
 """
 
 import os
 import resource
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +50,8 @@ def _die(how: str) -> None:
         os.abort()
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    if how == "hang":
+        threading.Event().wait()
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + SPARE_BYTES, used + SPARE_BYTES))
     bytearray(2 * SPARE_BYTES)

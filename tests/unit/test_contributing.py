@@ -30,6 +30,7 @@ NAMES = {
     "BASELINES": "dtgol_core/baselines/__init__.py",
     "COMMANDS": "pipeline/cli/__init__.py",
     "make_store": "pipeline/snapshots/__init__.py",
+    "EventKind": "topics/events.py",
     "METRICS": "pipeline/runtime/metric_table.py",
     "samples": "pipeline/learning/partition.py",
 }

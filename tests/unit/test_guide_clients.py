@@ -11,10 +11,10 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 
 
-def block(language: str) -> str:
-    """The one block of a language in the section on copies."""
+def block(language: str, heading: str = "One answer, several copies") -> str:
+    """The one block of a language in a section."""
     text = (ROOT / "docs" / "guide-clients.md").read_text()
-    section = text.split("\n## One answer, several copies\n")[1].split("\n## ")[0]
+    section = text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     (found,) = re.findall(rf"^```{language}\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
     return str(found)
 
@@ -37,3 +37,11 @@ def test_copies_in_a_table_are_one_row() -> None:
     database.executemany("INSERT INTO predictions VALUES (?, ?, ?, ?, ?, ?)", rows)
     assert [row[2] for row in database.execute(block("sql"))] == [5, 6]
     database.close()
+
+
+def test_what_is_open_goes_to_a_human_and_the_rest_by_its_label() -> None:
+    names: dict[str, Any] = {}
+    exec(block("python", "What to do with an answer"), names)
+    answers = [([0, 1], 1), ([1], 1), ([0], 1), ([0], 0)]
+    routes = [names["route"]({"set": each, "label": label}) for each, label in answers]
+    assert routes == ["human", "alarm", "alarm", "nothing"]

@@ -77,7 +77,7 @@ def test_every_bound_stands_on_the_page_with_its_default(name: str, value: Any) 
     [
         f"| levels of one text feature | {LEVELS_MAX} |",
         f"| ±{MAGNITUDE_MAX:.0e} |".replace("e+", "e"),
-        f"headers | `record_bytes_max` and {PREDICTION_BYTES // 1024} KiB |",
+        f"own headers | `record_bytes_max` and {PREDICTION_BYTES >> 10} KiB |",
         f"| crashes at one journal record, of whatever kind | {CRASHES_MAX} |",
         f"| snapshots kept | {KEPT} |",
         f"| {WAITING_MAX:,} records or {WAITING_BYTES_MAX >> 20} MiB |",

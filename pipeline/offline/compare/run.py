@@ -144,7 +144,8 @@ def _delays(job: Job, rows: int) -> int | list[int]:
 
 
 def _start_child() -> None:
-    """In a new process: Ctrl-C, which a terminal sends to all of them, ends it without a word."""
+    """In a new process: Ctrl-C, which a terminal sends to all of them, ends it at once and without
+    a word. As an exception it would only fail the run, and the next one would begin."""
     signal.signal(signal.SIGINT, lambda *_: os._exit(0))
     prepare()
 

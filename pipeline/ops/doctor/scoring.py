@@ -25,7 +25,7 @@ def check_scoring(store: Store, partitions: int, pairs_max: int) -> Iterator[Fin
             if state is not None:
                 found += 1
                 counts.update(state.get("counts", {}))
-                fullest = max(fullest, state.get("pairs", 0) / pairs_max)
+                fullest = max(fullest, state.get("unscored", 0) / pairs_max)
     except (StoreError, RefusalError) as error:
         yield note(check, f"the evaluator's snapshots could not be read: {error}")
         return
@@ -44,7 +44,7 @@ def _given_up(counts: Counter[str], fullest: float) -> Finding:
     given_up, kept = counts["predictions/unlabelled"], counts["predictions/kept"]
     text = (
         f"{counts['predictions/scored']} of {kept} predictions are scored, {given_up} were "
-        f"forgotten without a label; {fullest:.0%} of {setting} in use"
+        f"forgotten without a label; those that wait for one take {fullest:.0%} of {setting}"
     )
     # Where labels never come nothing is lost; where they find no prediction any more, scores are.
     lost, labels = counts["labels/unmatched"], counts["labels/first"]

@@ -162,6 +162,7 @@ def _command(role: str, broker: Broker, prefix: str, home: Path, port: int) -> l
         "snapshots.directory": str(home / f"{role}-snapshots"),
         "snapshots.every_ms": "10000",
         "web.port": str(port),
+        "worker.why": "5",
     }
     command = ["env", *(part for name in foreign for part in ("-u", name)), f"TMPDIR={home}"]
     command += [sys.executable, "-m", "pipeline", role]

@@ -1,8 +1,8 @@
 // The curves of one stream, drawn by uPlot; colours come from style.css and follow its theme.
 
-import { duration, moment, number as digits, points, share as percentage } from "./format.js";
+import { duration, element, moment, number as digits, points, share as percentage } from "./format.js";
 import {
-  byArrival, byPrediction, calibrationOf, delayBins, gainOf, weightsOf,
+  byArrival, byPrediction, calibrationOf, delayBins, gainOf, missingOf, weightsOf,
 } from "./series.js";
 
 const { bars } = window.uPlot.paths;
@@ -41,6 +41,63 @@ function countAxis(chart) {
     }),
   });
 }
+
+export const MARKS = {
+  started: { colour: "mark-start", words: "started" },
+  stopped: { colour: "mark-start", words: "stopped" },
+  config: { colour: "mark-config", words: "configuration changed" },
+  parked: { colour: "bad", words: "parked" },
+  crashed: { colour: "bad", words: "crashed" },
+  "snapshot-failed": { colour: "bad", words: "snapshot failed" },
+  skipped: { colour: "good", words: "record left out" },
+  retried: { colour: "good", words: "record tried again" },
+  snapshot: { colour: "quiet", words: "snapshot", short: true },
+};
+const MARK_NEAR = 8; // pixels within which a mark is named
+export const markOf = (kind) => MARKS[kind] ?? { colour: "quiet", words: kind };
+
+/** What happened to processes, from the topic `events`: lines through the plot, short for snapshots. */
+function drawMarks(chart) {
+  return (u) => {
+    const ratio = window.devicePixelRatio;
+    u.ctx.save();
+    for (const { x, kind } of chart.marks ?? []) {
+      if (x < u.scales.x.min || x > u.scales.x.max) continue;
+      const { colour: name, short } = markOf(kind);
+      const at = Math.round(u.valToPos(x, "x", true)) + 0.5;
+      const floor = u.bbox.top + u.bbox.height;
+      u.ctx.strokeStyle = colour(name);
+      u.ctx.lineWidth = ratio;
+      u.ctx.setLineDash(short ? [] : [2 * ratio, 2 * ratio]);
+      u.ctx.beginPath();
+      u.ctx.moveTo(at, floor);
+      u.ctx.lineTo(at, short ? floor - 6 * ratio : u.bbox.top);
+      u.ctx.stroke();
+    }
+    u.ctx.restore();
+  };
+}
+
+/** The mark next to the cursor in words; the list of marks has them all. */
+function nameMark(chart) {
+  return (u) => {
+    const near = (chart.marks ?? [])
+      .map((mark) => ({ mark, away: Math.abs(u.valToPos(mark.x, "x") - u.cursor.left) }))
+      .filter(({ away }) => u.cursor.left >= 0 && away <= MARK_NEAR)
+      .sort((a, b) => a.away - b.away)[0];
+    chart.tip ??= chart.figure.appendChild(element("p", { class: "tip", "aria-hidden": "true" }));
+    chart.tip.textContent = near ? describeMark(near.mark) : "";
+  };
+}
+
+export function describeMark({ kind, role, at_ms: at, detail }) {
+  const when = new Date(at).toLocaleString("en-GB");
+  return `${role} ${markOf(kind).words}, ${when}${detail ? `: ${detail}` : ""}`;
+}
+
+const marked = (chart, hooks = {}) => ({
+  ...hooks, draw: [...(hooks.draw ?? []), drawMarks(chart)], setCursor: [nameMark(chart)],
+});
 
 /** A figure with its plot, made when it is first filled. */
 class Chart {
@@ -121,12 +178,13 @@ function accuracyOptions(chart) {
     axes: [countAxis(chart), axis(percent)],
     series: [
       { label: "predictions", value: (_, value) => number(value) },
+      shareLine("more frequent label", "quiet", { dash: [1, 3], width: 1.5 }),
       shareLine("naive", "naive", { width: 1.5 }),
       shareLine("last labelled window then", "estimated", { dash: [1, 4], width: 1.5 }),
       shareLine("estimated, without labels", "estimated", { dash: [5, 4], width: 1.5 }),
       shareLine("forecast", "forecast", { width: 2.5 }),
     ],
-    hooks: { drawClear: [shadeTail(chart)], draw: [nameTail(chart)] },
+    hooks: marked(chart, { drawClear: [shadeTail(chart)], draw: [nameTail(chart)] }),
   };
 }
 
@@ -152,7 +210,7 @@ function lossOptions(chart) {
       shareLine("naive", "naive", { width: 1.5, ...nats }),
       shareLine("forecast", "forecast", { width: 2.5, ...nats }),
     ],
-    hooks: { drawClear: [shadeTail(chart)] },
+    hooks: marked(chart, { drawClear: [shadeTail(chart)] }),
   };
 }
 
@@ -169,7 +227,7 @@ function gainOptions(chart) {
       shareLine("errors avoided", "forecast", { width: 2.5, ...whole }),
     ],
     bands: [{ series: [1, 2], fill: colour("band") }],
-    hooks: { drawClear: [zeroLine, shadeTail(chart)] },
+    hooks: marked(chart, { drawClear: [zeroLine, shadeTail(chart)] }),
   };
 }
 
@@ -198,7 +256,19 @@ function weightOptions(chart) {
         value: (_, value) => value?.toFixed(2) ?? "",
       })),
     ],
-    hooks: { drawClear: [zeroLine] },
+    hooks: marked(chart, { drawClear: [zeroLine] }),
+  };
+}
+
+function missingOptions(chart) {
+  return {
+    scales: { ...counted, y: { range: (_, low, high) => [0, Math.min(1, Math.max(0.1, (high ?? 0) * 1.2))] } },
+    axes: [countAxis(chart), axis(percent)],
+    series: [
+      { label: "predictions", value: (_, value) => number(value) },
+      shareLine("missing", "expert-7"),
+    ],
+    hooks: marked(chart),
   };
 }
 
@@ -214,6 +284,30 @@ function guardOptions(chart) {
         value: (_, __, ___, index) => share(index == null ? null : chart.curves[at].values[index], 0),
       })),
     ],
+    hooks: marked(chart),
+  };
+}
+
+/** Where labels begin to come too late to be learnt, if that is within the plot. */
+function drawDeadline(chart) {
+  return (u) => {
+    const at = chart.bins.top.findIndex((top) => top >= chart.expireMs);
+    if (chart.expireMs == null || at < 0) return;
+    const low = at ? chart.bins.top[at - 1] : 0;
+    const x = at - 0.5 + (chart.expireMs - low) / (chart.bins.top[at] - low);
+    const ratio = window.devicePixelRatio;
+    const left = Math.round(u.valToPos(x, "x", true)) + 0.5;
+    u.ctx.save();
+    u.ctx.strokeStyle = u.ctx.fillStyle = colour("bad");
+    u.ctx.lineWidth = 1.5 * ratio;
+    u.ctx.beginPath();
+    u.ctx.moveTo(left, u.bbox.top);
+    u.ctx.lineTo(left, u.bbox.top + u.bbox.height);
+    u.ctx.stroke();
+    u.ctx.font = `${12 * ratio}px ${getComputedStyle(document.body).fontFamily}`;
+    u.ctx.textAlign = "right";
+    u.ctx.fillText("deadline", left - 4 * ratio, u.bbox.top + 12 * ratio);
+    u.ctx.restore();
   };
 }
 
@@ -237,6 +331,7 @@ function delayOptions(chart) {
       drawn("label 1", "one", () => chart.bins.one),
       drawn("label 0", "zero", () => chart.bins.zero),
     ],
+    hooks: { draw: [drawDeadline(chart)] },
   };
 }
 
@@ -274,6 +369,7 @@ export class Charts {
       gain: new Chart("gain", gainOptions),
       weights: new Chart("weights", weightOptions),
       guard: new Chart("guard", guardOptions),
+      missing: new Chart("missing", missingOptions),
       arrivals: new Chart("arrivals", arrivalOptions),
       loss: new Chart("loss", lossOptions),
       delays: new Chart("delays", delayOptions),
@@ -305,16 +401,19 @@ export class Charts {
     }
     all.weights.figure.hidden = !experts.curves.length;
     all.guard.figure.hidden = !guard.curves.length;
+    for (const chart of Object.values(all)) chart.marks = stream.marks ?? [];
     this.giveColours(this.colours.experts, Object.keys(stream.experts));
     this.giveColours(this.colours.guard, Object.keys(stream.guard));
     this.accuracy(predictions, stream.estimates);
     if (experts.curves.length) this.weights(experts, predictions);
     if (guard.curves.length) this.guard(guard, predictions);
+    this.missing(predictions);
     if (!labelled) return;
     this.gain(predictions);
     this.arrivals(stream.arrivals);
-    this.delays(stream.delays);
-    this.calibration(stream.calibration);
+    if (stream.delays.top_ms.length) this.delays(stream.delays, stream.expire_ms);
+    else all.delays.figure.hidden = true;
+    this.calibration(stream.calibration, stream.window);
   }
 
   giveColours(colours, names) {
@@ -333,7 +432,7 @@ export class Charts {
       + `now ${share(calibrated.now) || "unknown"} and ${share(labelled.now) || "unknown"}. `
       + (calibrated.error == null ? "" : `So far they were off by ${off(calibrated)} and ${off(labelled)} on average. `)
       + "A pure change of concept shows in neither.";
-    const curves = [found.naive, found.lastWindow, found.estimated, found.accuracy];
+    const curves = [found.majority, found.naive, found.lastWindow, found.estimated, found.accuracy];
     this.all.accuracy.draw([found.x, ...curves], found, words);
     if (!blocks.scored.some((count) => count > 0)) return;
     const last = [found.loss, found.naiveLoss].map((values) => values.findLast((value) => value != null));
@@ -363,22 +462,34 @@ export class Charts {
     this.all.guard.draw([x, ...above], { x, times: blocks.last_ms, curves, colours: this.colours.guard }, words);
   }
 
+  missing(blocks) {
+    const found = missingOf(blocks);
+    const last = found.missing.findLast((value) => value != null);
+    this.all.missing.figure.hidden = last == null;
+    if (last != null) this.all.missing.draw([found.x, found.missing], found, `Now ${share(last, 0)}.`);
+  }
+
   arrivals(blocks) {
     const found = byArrival(blocks);
     const words = `Now ${share(found.accuracy.at(-1))}, naive ${share(found.naive.at(-1))}`;
     this.all.arrivals.draw([found.x, found.naive, found.accuracy], found, words);
   }
 
-  delays(delays) {
+  delays(delays, expireMs) {
     const bins = delayBins(delays);
     const both = bins.top.map((_, at) => bins.zero[at] + bins.one[at]);
-    const words = `From ${duration(bins.top[0])} to ${duration(bins.top.at(-1))}.`;
-    this.all.delays.draw([bins.top.map((_, at) => at), both, bins.zero], { bins }, words);
+    const beyond = expireMs > bins.top.at(-1) ? " (right of the plot)" : "";
+    const deadline = expireMs == null
+      ? "No deadline by time is set (delay.expire_ms)."
+      : `Labels after ${duration(expireMs)}${beyond} are too late to be learnt (delay.expire_ms).`;
+    const words = `From ${duration(bins.top[0])} to ${duration(bins.top.at(-1))}. ${deadline}`;
+    this.all.delays.draw([bins.top.map((_, at) => at), both, bins.zero], { bins, expireMs }, words);
   }
 
-  calibration(bins) {
+  calibration(bins, window) {
     const { p, y, error, count } = calibrationOf(bins);
-    const words = `${number(count)} predictions by tenths; on average off by ${points(error).slice(1)}.`;
+    const words = `${number(count)} predictions by tenths; on average off by ${points(error).slice(1)}, `
+      + `those of the last window by ${points(window.calibration_error).slice(1)}.`;
     this.all.calibration.draw([p, y], {}, words);
   }
 }

@@ -25,6 +25,9 @@ export function moment(ms, spanMs) {
   return new Intl.DateTimeFormat("en-GB", options).format(ms);
 }
 
+/** A moment with its day. */
+export const when = (ms) => new Intl.DateTimeFormat("en-GB", { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" }).format(ms);
+
 /** An element with attributes and children; text is never read as HTML. */
 export function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);

@@ -3,6 +3,8 @@
 
 import { Charts } from "./charts.js";
 import { duration, element, number, points, share } from "./format.js";
+import { showDeadLetters, showLabels, showMarks } from "./notices.js";
+import { RecentPredictions } from "./recent.js";
 import { StreamTable } from "./table.js";
 
 const EVERY_MS = 2000;
@@ -11,6 +13,7 @@ const $ = (id) => document.getElementById(id);
 
 const charts = new Charts();
 const table = new StreamTable($("streams-table"), $("filter"), $("streams-count"), choose);
+const recent = new RecentPredictions($("recent").tBodies[0], $("prediction"));
 let timer = null;
 let asking = null;
 let lastAnswer = null;
@@ -81,7 +84,9 @@ function show(page) {
   $("streams-none").hidden = page.streams.length > 0;
   $("streams-dropped").hidden = !page.streams_dropped;
   $("streams-dropped").textContent = `${number(page.streams_dropped)} streams without records for longest are not shown (evaluator.page_streams_max)`;
-  if (page.selected) showStream(page.selected, page.streams);
+  if (!page.selected) return;
+  showStream(page.selected, page.streams);
+  showDeadLetters(page);
 }
 
 function showVerdict({ level, text, reasons }) {
@@ -113,6 +118,10 @@ function showStream(selected, rows) {
   $("tiles").replaceChildren(...tiles.map(([name, value, more]) =>
     element("div", {}, element("dt", {}, name), element("dd", {}, value), element("dd", { class: "quiet" }, more))));
   charts.show(selected);
+  showLabels(selected.labels);
+  showMarks(selected.marks);
+  recent.show(selected);
+  setText($("recent-ids"), selected.recent.some(({ id }) => id != null) ? "" : "Ids are shown only where a token is set (web.token_file).");
 }
 
 /** What hard labels and sets were worth: of the last window, and below it since the stream began. */

@@ -33,17 +33,19 @@ export function byPrediction(blocks) {
   const { predicted, scored } = blocks;
   const rows = windowRows(predicted);
   const names = ["predicted", "scored", "errors", "naive_errors", "loss", "naive_loss", "estimated",
-    "last_window", "last_known"];
+    "last_window", "last_known", "ones"];
   const sums = rolling(predicted, rows, ...names.map((name) => blocks[name]));
   const known = ([n, labels]) => labels >= Math.max(5, n / 10);
   const at = (column) =>
     sums.map((each) => (known(each) ? column(Object.fromEntries(names.map((n, i) => [n, each[i]]))) : null));
+  const mostlyOne = 2 * sum(blocks.ones) > sum(scored);
   return {
     rows,
     x: cumulative(predicted, blocks.before),
     times: blocks.last_ms,
     accuracy: at((w) => 1 - w.errors / w.scored),
     naive: at((w) => 1 - w.naive_errors / w.scored),
+    majority: at((w) => (mostlyOne ? w.ones : w.scored - w.ones) / w.scored),
     estimated: sums.map((each) => ratio(each[6], each[0])),
     lastWindow: sums.map((each) => ratio(each[7], each[8])),
     loss: at((w) => w.loss / w.scored),
@@ -77,6 +79,17 @@ export function gainOf(blocks) {
     low: shown(total.map((gain, at) => gain - twice[at])),
     high: shown(total.map((gain, at) => gain + twice[at])),
     last: { gain: total.at(-1) ?? 0, twice: twice.at(-1) ?? null },
+  };
+}
+
+/** Share of the known features that records lack. */
+export function missingOf(blocks) {
+  const rows = Math.ceil(windowRows(blocks.predicted) / 4);
+  const sums = rolling(blocks.predicted, rows, blocks.observed_share, blocks.detailed);
+  return {
+    x: cumulative(blocks.predicted, blocks.before),
+    times: blocks.last_ms,
+    missing: sums.map(([observed, n]) => (n ? 1 - observed / n : null)),
   };
 }
 

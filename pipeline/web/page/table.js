@@ -13,6 +13,7 @@ const COLUMNS = [
   { name: "partition", of: (row) => row.partition, show: number },
   { name: "records", of: (row) => row.records, show: number },
   { name: "waiting", of: (row) => row.waiting, show: number, title: "predictions without a label" },
+  { name: "learnt", of: (row) => row.learnt, show: number, title: "labels that the learner had learnt at its newest prediction" },
   { name: "scored", of: (row) => row.scored, show: number },
   { name: "labelled", of: labelled, show: (value) => share(value, 0), title: "share of the predictions kept" },
   { name: "accuracy", of: (row) => row.accuracy, show: share, title: "of the last window: the newest 200 labels or more" },
@@ -20,6 +21,8 @@ const COLUMNS = [
   { name: "gain", of: gain, show: points, title: "accuracy minus that of naive" },
   { name: "median delay", of: (row) => row.median_delay_ms, show: duration },
 ];
+
+const AT = Object.fromEntries(COLUMNS.slice(1).map(({ name }, at) => [name, at]));
 
 export class StreamTable {
   constructor(table, filter, count, choose) {
@@ -84,9 +87,9 @@ export class StreamTable {
       const text = show(of(row));
       if (cells[at].textContent !== text) cells[at].textContent = text;
     });
-    if (!row.scored) cells[4].textContent = "no labels yet";
+    if (!row.scored) cells[AT.scored].textContent = "no labels yet";
     const tenths = Math.round(1000 * (gain(row) ?? 0)); // as shown
-    cells[7].className = tenths < 0 ? "worse" : tenths > 0 ? "better" : "";
+    cells[AT.gain].className = tenths < 0 ? "worse" : tenths > 0 ? "better" : "";
     drawSpark(spark, row.spark);
     return line;
   }

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dtgol_core.columns import CONTINUOUS, NOMINAL, ORDINAL, Columns, EncodedRecord
+from dtgol_core.columns import CONTINUOUS, MISSING_MAX, NOMINAL, ORDINAL, Columns, EncodedRecord
 from dtgol_core.config import Config
 from dtgol_core.types import FeatureValues, Rejection, Value
 
@@ -426,3 +426,16 @@ def test_what_numpy_and_pandas_call_missing_is_missing(value: Any) -> None:
 @pytest.mark.parametrize("name", [1, None, ("a", "b"), np.str_("ok").encode()])
 def test_a_name_that_is_no_string_is_refused(name: Any) -> None:
     assert refusal(columns_of(), {name: 1}).reason == "feature-name"
+
+
+def test_what_a_record_lacks_is_named_sorted_and_bounded() -> None:
+    columns = columns_of()
+    absorb(columns, {"c": 1, "a": 2.5, "b": "x"})
+    assert absorb(columns, {"b": "y", "c": None}).missing == ("a", "c")
+    assert absorb(columns, {"new": 1, "a": 1, "b": "x", "c": 3}).missing == ()
+    restored = Columns.restore(Config(), columns.snapshot())
+    reading = restored.read({"b": "x"})
+    assert isinstance(reading, EncodedRecord)
+    assert reading.missing == ("a", "c", "new")
+    absorb(columns, {f"f{number:02}": 1 for number in range(60)})
+    assert len(absorb(columns, {"a": 1}).missing) == MISSING_MAX

@@ -23,6 +23,7 @@ from dtgol_core.experts.forest import (
     VISITS,
     Forest,
 )
+from dtgol_core.losses import log_odds
 from dtgol_core.state import CORRUPTION_ERRORS, Snapshot, digest
 from dtgol_core.types import FloatArray, Instance, Vectors
 
@@ -183,7 +184,8 @@ def test_wrong_labels_that_are_corrected_are_unlearnt_by_new_trees() -> None:
         forest.learn(each, 1 - label)
         forest.correct(each.step, label)
     tests = exclusive_or(200, seed=3)
-    trees = [forest._residual(each.vectors.design) for each, _ in tests]
+    linear = [forest.regression.score(each.vectors.design) for each, _ in tests]
+    trees = [log_odds(forest.score(each)) - a for (each, _), a in zip(tests, linear, strict=True)]
     assert np.mean([(t > 0) == label for t, (_, label) in zip(trees, tests, strict=True)]) > 0.8
 
 

@@ -5,7 +5,7 @@ from inspect import signature
 
 import pytest
 
-from pipeline.evaluator import FOLLOWED
+from pipeline.evaluator import FOLLOWED, NOTICED
 from pipeline.kafka.acls import ROLES
 from pipeline.kafka.cluster import SOURCES
 from pipeline.learning.partition import Outputs
@@ -51,7 +51,7 @@ def test_prefix_that_kafka_refuses_is_refused_here(prefix: str) -> None:
 
 def test_what_is_kept_for_a_time_by_us_is_stamped_on_append() -> None:
     stamped = {topic.name for topic in CATALOG if topic.stamp is TimestampType.APPEND}
-    assert stamped == {"journal", "predictions", "scores", "dead-letters"}
+    assert stamped == {"journal", "predictions", "scores", "dead-letters", "events"}
     assert config_of("journal")["message.timestamp.type"] == "LogAppendTime"
     assert config_of("features")["message.timestamp.type"] == "CreateTime"
 
@@ -132,11 +132,11 @@ def named(role: str, of: str) -> set[str]:
 def test_the_parts_of_the_worker_use_the_topics_that_name_them() -> None:
     """Rights are those of the whole worker; these are what its two parts are given."""
     outputs = {each.name.replace("_", "-") for each in fields(Outputs)}
-    assert named("learner", "writers") == outputs | {"snapshots"}
+    assert named("learner", "writers") == outputs | {"snapshots", "events"}
     assert named("sequencer", "writers") == {"journal", "dead-letters"}
     writers = signature(PartitionSequencer).parameters.items()
     given = {name for name, each in writers if each.annotation == "PartitionWriter"}
     assert given == {"journal", "dead_letters"}
     assert named("sequencer", "readers") == set(SOURCES)
     assert named("learner", "readers") == {"journal", "predictions", "snapshots"}
-    assert named("evaluator", "readers") == {*FOLLOWED, "snapshots"}
+    assert named("evaluator", "readers") == {*FOLLOWED, *NOTICED, "snapshots"}

@@ -18,12 +18,14 @@ from topics.codec import (
     read_features,
     read_label,
     read_prediction,
+    read_process_event,
     read_score,
     write_erasure,
     write_event,
     write_features,
     write_label,
     write_prediction,
+    write_process_event,
     write_score,
 )
 from topics.dead_letters import DeadLetter, Redriven, is_marker
@@ -70,6 +72,7 @@ READ: dict[str, Callable[[bytes], Any]] = {
     "journal-retry": lambda data: read_control(data, [("dtgol-kind", b"retry")]),
     "journal-version": lambda data: read_control(data, [("dtgol-kind", b"version")]),
     "journal-padding": lambda data: read_control(data, [("dtgol-kind", b"padding")]),
+    "events": read_process_event,
     "scores-event": lambda data: read(Event, orjson.loads(data)),
 }
 WRITE: dict[str, Callable[[Any], bytes]] = {
@@ -86,6 +89,7 @@ WRITE: dict[str, Callable[[Any], bytes]] = {
     "journal-retry": lambda control: write_control(control)[0],
     "journal-version": lambda control: write_control(control)[0],
     "journal-padding": lambda control: write_control(control)[0],
+    "events": write_process_event,
     "scores-event": write_event,
 }
 shares = st.floats(0, 1)
@@ -113,6 +117,8 @@ predictions = st.builds(
         st.builds(Contribution, st.text(), st.floats(allow_nan=False, allow_infinity=False)),
         max_size=3,
     ).map(tuple),
+    missing=st.lists(st.text(), max_size=3).map(tuple),
+    expire_ms=st.none() | counts.map(lambda count: count + 1),
 )
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -263,3 +264,22 @@ def test_ids_of_the_file_are_those_of_the_predictions(tmp_path: Path) -> None:
     assert call(path, "--id", "who", "--predictions", out).exit_code == 0
     with out.open(newline="") as file:
         assert [line["id"] for line in csv.DictReader(file)] == ["a7", "a8"]
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_report_changes_no_score_and_is_one_file(stream: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.html"
+    plain = json.loads(call(stream, "--delay", 2, "--json").stdout)
+    reported = json.loads(call(stream, "--delay", 2, "--json", "--report", out).stdout)
+    del plain["us_per_record"], reported["us_per_record"]
+    assert plain == reported
+    text = out.read_text()
+    assert "{{" not in text
+    assert not re.search(r"(?:src|href)=|url\(|@import", text)
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_report_that_cannot_be_written_is_refused_before_the_run(stream: Path) -> None:
+    assert "the report would overwrite" in call(stream, "--report", stream).output
+    assert "cannot write" in call(stream, "--report", "/nowhere/out.html").output
+    assert not FakeLearner.made

@@ -215,7 +215,7 @@ def test_it_says_once_that_kernels_are_compiled(
 
 
 def test_ctrl_c_ends_all_processes_with_one_sentence(tmp_path: Path) -> None:
-    """A terminal sends it to the children too: seen were their tracebacks."""
+    """A terminal sends it to the children too."""
     command = ("-m", "pipeline", "compare", "--quick", "--methods", "dt-gol,naive")
     arguments = ("--processes", "2", "--out", str(tmp_path))
     with subprocess.Popen(

@@ -88,7 +88,7 @@ def test_topics_that_disagree_do_not_tell_how_many_partitions(cluster: FakeClust
 def test_check_leaves_with_zero_when_all_is_well(cluster: FakeCluster) -> None:
     cluster.answers["inspect"] = ()
     done = call(*CHECK)
-    assert (done.exit_code, done.output) == (0, "7 topics, 0 differences\n")
+    assert (done.exit_code, done.output) == (0, "8 topics, 0 differences\n")
     assert cluster.settings == {"bootstrap.servers": "nowhere:1"}
 
 
@@ -127,7 +127,7 @@ def test_apply_names_what_it_did_and_what_it_left(cluster: FakeCluster) -> None:
         "p-scores: retention.ms was -1, is now 604800000 "
         "(shorter: Kafka deletes what is older than 7 d)",
         "left as it is: p-journal: partitions is 3, should be 4 (for life)",
-        "7 topics: 1 created, 2 settings altered, 1 left",
+        "8 topics: 1 created, 2 settings altered, 1 left",
     ]
     shown = json.loads(call(*APPLY, "--json").output)
     assert (shown["ok"], shown["created"]) == (False, ["p-labels"])

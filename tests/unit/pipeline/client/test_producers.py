@@ -187,6 +187,8 @@ def test_ids_labels_and_sizes_are_checked(fake: type[FakeProducer]) -> None:
         labels.send("", 1)
     with pytest.raises(RefusedError, match="id-too-long"):
         LabelProducer({"bootstrap.servers": "x"}).send("x" * 257, 1)
+    with pytest.raises(RefusedError, match="header-name"):
+        labels.send("a", 1, headers=[("gr\udcf6", b"1")])  # librdkafka's client would crash
     with pytest.raises(RefusedError, match="too-large"):
         labels.send("a", 1, headers=[("h", b"x" * 100)])
 

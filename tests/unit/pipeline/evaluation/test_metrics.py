@@ -116,7 +116,10 @@ def test_how_full_the_bounds_are() -> None:
     assert scored.values()["bound_used_ratio", ("bound", "evaluator.labels_max")] == 0.25
     scored.state.bounds = Bounds(pairs_max=4)
     scored.predict("a", 0.9)
-    assert scored.values()["bound_used_ratio", ("bound", "evaluator.pairs_bytes_max")] == 0.25
+    bound = "bound_used_ratio", ("bound", "evaluator.pairs_bytes_max")
+    assert scored.values()[bound] == 0.25
+    scored.label("a", 1)
+    assert scored.values()[bound] == 0  # scored ones make room: a full memory is as it should be
 
 
 def test_precision_recall_cost_and_coverage() -> None:

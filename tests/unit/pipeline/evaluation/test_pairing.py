@@ -409,3 +409,27 @@ def test_what_is_given_up_without_a_label_is_counted() -> None:
     for offset in range(10):
         pairs.predict(predicted(offset))
     assert pairs.counts["predictions/unlabelled"] == 6
+
+
+@pytest.mark.parametrize(
+    ("array", "at", "value"),
+    [
+        ("instances", (0, 1), 300),
+        ("instances", (0, 5), 2),
+        ("numbers", (0, 0), -5),
+        ("probabilities", (0, 0), 1.5),
+        ("probabilities", (0, 2), float("nan")),
+        ("name", 0, -1),
+        ("set", 0, 9),
+    ],
+)
+def test_values_that_cannot_be_are_refused_in_a_restore(
+    array: str, at: tuple[int, int] | int, value: float
+) -> None:
+    pairs = evaluation()
+    pairs.predict(predicted(1))
+    pairs.label(truth("i1", 1), 0)
+    taken = pairs.snapshot()
+    taken.changed[BLOB].arrays[f"chunk/{0:015d}/{array}"][at] = value
+    with pytest.raises(SnapshotError):
+        Evaluation.restore("j", 0, SMALL, taken.state, taken.changed)

@@ -94,7 +94,7 @@ def evaluate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     faulthandler.disable()  # what abort prints is no news
     poison(monkeypatch, os.abort)
     setup = Setup()
-    setup.evaluator._failures = FailureFiles(folder, "evaluator", list(NAMES), 1)
+    setup.evaluator._failures = FailureFiles(folder, "evaluator.a/b", list(NAMES), 1)
     found = work_off(setup, STORY, (10, 10))
     assert found.counts["labels/failed"] == 1
     assert found.counts["predictions/scored"] == len(STORY.labelled()) - 1

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
+from dtgol_core.ids import id_hash
 from pipeline.evaluation.pairing import Bounds, Evaluation
 from pipeline.evaluation.view import (
     BLOCK_ROWS,
     BLOCK_ROWS_MAX,
     BLOCKS_MAX,
     PREDICTION_SUMS,
+    RECENT_MAX,
     Blocks,
     Pair,
     PartitionView,
@@ -18,7 +22,9 @@ from pipeline.evaluation.view import (
     streams_page,
 )
 from tests.support.page_server import NOW_MS, evaluation, prediction
+from topics.events import ProcessEvent
 from topics.labels import Label
+from topics.predictions import Contribution
 
 
 def label(number: int, y: int, stream: str = "s", ts: int | None = None) -> Label:
@@ -152,3 +158,109 @@ def test_a_correction_takes_nothing_from_a_stream_that_was_dropped_and_came_agai
     again = state.view.streams["s"]
     assert (again.calibration >= 0).all()
     assert column(again, "scored") == 0
+
+
+def event(kind: str, offset: int) -> ProcessEvent:
+    return ProcessEvent(kind, NOW_MS, "worker", "host:1", 0, offset, "why")
+
+
+def test_an_event_is_marked_behind_the_predictions_that_came_before_it() -> None:
+    state = evaluation()
+    for number in range(100):
+        state.predict(prediction("s", 3 * number + 10, 0.9))
+    shown = state.view.streams["s"]
+    events = [event(f"at {offset}", offset) for offset in (5, 10, 11, 58, 61, 10_000)]
+    marks = {each["kind"]: each["x"] for each in shown.marks(events)}
+    assert "at 5" not in marks
+    assert "at 10" not in marks
+    assert marks == {
+        "at 11": pytest.approx(1, abs=1),
+        "at 58": 16,  # the end of a block
+        "at 61": pytest.approx(17, abs=1),
+        "at 10000": 100,
+    }
+
+
+def test_the_newest_predictions_can_be_looked_at_with_ids_only_if_asked_for() -> None:
+    state = evaluation()
+    why = (Contribution("pulse", 0.25), Contribution("(rest)", -0.1))
+    for number in range(RECENT_MAX + 5):
+        state.predict(prediction("s", number, 0.9, why=why, missing=("age",), expire_ms=5_000))
+    state.label(label(RECENT_MAX, 1), 0)
+    page = streams_page({0: state.view}, "s", 0)["selected"]
+    assert len(page["recent"]) == RECENT_MAX
+    newest, labelled = page["recent"][0], page["recent"][4]
+    assert (newest["step"], newest["y"]) == (RECENT_MAX + 5, None)
+    assert (labelled["step"], labelled["y"]) == (RECENT_MAX + 1, 1)
+    assert newest["why"] == [["pulse", 0.25], ["(rest)", -0.1]]
+    assert newest["missing"] == ["age"]
+    assert page["expire_ms"] == 5_000
+    assert "s-24" not in str(page)
+    asked = streams_page({0: state.view}, "s", 0, ids=True)["selected"]
+    assert asked["recent"][0]["id"] == f"s-{RECENT_MAX + 4}"
+
+
+def test_an_erased_instance_cannot_be_looked_at() -> None:
+    state = evaluation()
+    for number in range(3):
+        state.predict(prediction("s", number, 0.9))
+    state.erase("s", id_hash("s-1"))
+    shown = state.view.streams["s"].recent_predictions(ids=True)
+    assert [each["id"] for each in shown] == ["s-2", "s-0"]
+
+
+def test_what_became_of_labels_is_counted_by_stream() -> None:
+    state = evaluation()
+    fill(state, 5, labelled=3, right=3)
+    state.label(label(0, 1), 10)
+    state.label(label(1, 0), 11)
+    state.label(label(99, 0), 12)
+    state.label(label(1, 0, stream="never"), 13)
+    labels = streams_page({0: state.view}, "s", 0)["selected"]["labels"]
+    assert labels == {"first": 3, "repeated": 1, "corrected": 1, "early": 1}
+
+
+def test_the_page_has_estimates_window_and_decisions_of_the_stream() -> None:
+    state = evaluation()
+    for number in range(300):
+        left_open = (1,) if number % 2 else (0, 1)
+        state.predict(prediction("s", number, 0.3, threshold=0.2, set=left_open))
+        state.label(label(number, int(number % 4 > 0)), number)
+    page = streams_page({0: state.view}, None, None, lambda _: (3.0, 1.0))["selected"]
+    assert page["decision"] == {
+        "scored": 300,
+        "false_positives": 75,
+        "false_negatives": 0,
+        "precision": 0.75,
+        "recall": 1.0,
+        "cost_fp": 3.0,
+        "cost_fn": 1.0,
+        "cost": 0.75,
+        "naive_cost": 0.75,
+        "coverage": 1.0,  # the labels 0 are those of even numbers, whose sets have both
+        "coverage_0": 1.0,
+        "coverage_1": 1.0,
+        "undecided": 0.5,
+    }
+    window = page["window"]
+    assert (window["labels"], window["accuracy"], window["recall"]) == (204, 0.75, 1.0)
+    assert window["undecided"] == 0.5
+    calibrated, last = page["estimates"]["calibrated"], page["estimates"]["last_window"]
+    assert calibrated["now"] == pytest.approx(0.75, abs=0.08)  # p claims 0.3
+    assert last["now"] == pytest.approx(0.75, abs=0.02)
+    assert calibrated["error"] is not None
+    assert json.dumps(page)
+
+
+def test_a_restore_estimates_as_before_when_labels_came_in_the_order_of_the_journal() -> None:
+    state = evaluation()
+    for number in range(1_000):
+        state.predict(prediction("s", number, 0.9, labels_offset=number - 101))
+        if number >= 100:
+            state.label(label(number - 100, int(number % 3 > 0)), number - 100)
+    taken = state.snapshot()
+    again = Evaluation.restore("journal-id", 0, Bounds(), taken.state, taken.changed)
+    before, after = (each.view.streams["s"].estimates() for each in (state, again))
+    assert before.calibrated.error is not None
+    assert after.calibrated == pytest.approx(before.calibrated)
+    assert after.last_window == pytest.approx(before.last_window)

@@ -14,14 +14,16 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.consumer.fetcher import Fetcher, FetchResult, PartitionRecords
 from aiokafka.consumer.subscription_state import Assignment, TopicPartitionState
+from aiokafka.record.default_records import _DefaultRecordBatchPy
 from faust.transport.conductor import Conductor
 from faust.transport.consumer import Consumer, ThreadDelegateConsumer
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 
 USED: list[tuple[Any, list[str]]] = [
-    (Fetcher, ["_proc_fetch_request", "_records", "_prefetch_backoff"]),
+    (Fetcher, ["_proc_fetch_request", "_records", "_prefetch_backoff", "MemoryRecords"]),
+    (_DefaultRecordBatchPy, ["_read_msg", "_buffer", "_pos", "_num_records"]),
     (FetchResult, ["_partition_records"]),
-    (PartitionRecords, ["_records_iterator", "_consumer_record", "next_fetch_offset"]),
+    (PartitionRecords, ["_consumer_record"]),
     (TopicPartitionState, ["_position", "lso", "timestamp", "awaiting_reset"]),
     (Assignment, ["state_value", "tps"]),
     (AIOKafkaConsumer, ["_subscription", "_fetcher", "_fetch_max_wait_ms", "_isolation_level"]),

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from pipeline.evaluator import NOTICED
 from pipeline.evaluator import TOPICS as EVALUATOR_TOPICS
 from pipeline.kafka.acls import ROLES, USES, page
 from pipeline.settings import Settings
@@ -32,5 +33,8 @@ def test_the_topics_are_those_of_the_catalog_and_the_groups_ours() -> None:
 
 
 def test_worker_and_evaluator_have_rights_to_all_they_look_at() -> None:
-    for role, topics in (("worker", WORKER_TOPICS), ("evaluator", EVALUATOR_TOPICS)):
+    """The topics of events, and dead letters for the evaluator, are not needed to start."""
+    noticed = {"worker": {"events"}, "evaluator": set(NOTICED)}
+    for role, looked_at in (("worker", WORKER_TOPICS), ("evaluator", EVALUATOR_TOPICS)):
+        topics = noticed[role].union(looked_at)
         assert {each.name for each in ROLES[role] if each.resource == "topic"} == set(topics)

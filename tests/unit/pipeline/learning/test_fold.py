@@ -67,6 +67,16 @@ def test_features_are_answered_with_an_identity_and_the_producers_headers() -> N
     assert output.headers == [("trace", b"1")]
 
 
+def test_a_prediction_names_what_was_missing_and_carries_the_deadline() -> None:
+    journal = Journal()
+    journal.control(change(fold_config({"delay": {"expire_ms": 60_000}})))
+    journal.features("a", {"pulse": 80, "ward": "B"})
+    journal.features("b", {"ward": "B", "pulse": None})
+    first, second = predictions(fold_all(journal.records)[1])
+    assert (first["missing"], second["missing"]) == ([], ["pulse"])
+    assert second["expire_ms"] == 60_000
+
+
 def test_a_cloud_event_in_binary_mode_is_answered_and_its_attributes_come_back() -> None:
     """Attributes are headers, the data is the value: nothing special is needed."""
     journal = Journal()

@@ -10,7 +10,7 @@ from pipeline.learning.fold import Fold
 from pipeline.learning.fold_config import FoldConfig
 from pipeline.learning.metrics import LearnerMetrics
 from pipeline.runtime.metrics import Histogram, Sample
-from tests.support.journal import REF, Journal
+from tests.support.journal import REF, Journal, fold_all
 from tests.unit.pipeline.learning.test_partition import Setup
 
 
@@ -75,3 +75,38 @@ def test_a_learner_shows_its_lag_its_time_and_what_is_not_saved() -> None:
     assert shown["dtgol_stage_busy_seconds_total", ("stage", "fold")] > 0
     assert shown[("dtgol_snapshot_unsaved_records",)] == 3
     assert shown[("dtgol_snapshot_failed",)] == 0
+
+
+def test_a_label_under_another_key_shows_by_its_age() -> None:
+    """Its features are in another partition: it waits here, and the gauge grows."""
+    journal = Journal()
+    journal.features("a", {"v": 1})
+    journal.label("elsewhere", 1)
+    held = journal.records[-1]
+    journal.label("later", 1)
+    fold, _ = fold_all(journal.records)
+
+    def age(now_s: float) -> float:
+        metrics = LearnerMetrics(2, lambda: now_s)
+        (found,) = (
+            each
+            for each in metrics.fold_samples(fold)
+            if each.name == "dtgol_delay_early_oldest_age_seconds"
+        )
+        return number(found)
+
+    assert age(held.timestamp_ms / 1000 + 90) == pytest.approx(90)
+    assert age(held.timestamp_ms / 1000 - 5) == 0  # a clock that is behind the brokers'
+    fold.apply(journal.features("elsewhere", {"v": 1}))
+    assert age(held.timestamp_ms / 1000 + 90) == pytest.approx(89)
+    fold.apply(journal.features("later", {"v": 1}))
+    assert age(held.timestamp_ms / 1000 + 90) == 0
+
+
+def test_a_label_of_a_stream_without_features_shows_by_its_age_too() -> None:
+    journal = Journal()
+    held = journal.label("a", 1, stream="misspelt")
+    fold, _ = fold_all(journal.records)
+    metrics = LearnerMetrics(2, lambda: held.timestamp_ms / 1000 + 60)
+    shown = {each.name: each for each in metrics.fold_samples(fold)}
+    assert number(shown["dtgol_delay_early_oldest_age_seconds"]) == pytest.approx(60)

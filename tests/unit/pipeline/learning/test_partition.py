@@ -21,6 +21,7 @@ from pipeline.snapshots.repository import SnapshotRepository
 from tests.support.fake_kafka import FakeKafka, FakeOutbox, FakeWriter, MemoryStore
 from tests.support.journal import REF, Journal
 from topics.dead_letters import DeadLetter
+from topics.events import EventKind
 from topics.headers import write_headers
 from topics.journal import ConfigChange, Crash, Skip, Version
 
@@ -31,6 +32,7 @@ class Setup:
     """A learner, its journal, its store and what it writes."""
 
     def __init__(self, records: int = 40, **config: Any) -> None:
+        self.events: list[tuple[EventKind, int, int, str]] = []
         self.journal = Journal()
         for number in range(records):
             self.journal.features(f"i{number}", {"v": number % 7})
@@ -54,6 +56,7 @@ class Setup:
         )
         learner.queue_max = 10
         learner.poison.recheck_s = 0.01
+        learner.send_event = lambda *event: self.events.append(event)
         self.learner = learner
         return learner
 
@@ -442,3 +445,81 @@ def test_late_labels_are_logged_with_their_setting(caplog: pytest.LogCaptureFixt
     setup.put(*range(6))
     setup.run_to(6)
     assert "delay.expire_steps 1" in caplog.text
+
+
+def test_its_life_is_told_as_events_at_journal_offsets() -> None:
+    setup = Setup(records=4, fold=FoldConfig(why=3))
+    setup.put(0, 1, 2, 3)
+    setup.run(setup.learner.ready.is_set, finish=True)
+    assert [(kind, offset) for kind, _, offset, _ in setup.events] == [
+        (EventKind.CONFIG, 4),
+        (EventKind.STARTED, 4),
+        (EventKind.SNAPSHOT, 4),
+        (EventKind.STOPPED, 4),
+    ]
+    assert setup.events[0][3] == "why"
+
+
+def test_parking_and_the_decision_about_it_are_told_as_events() -> None:
+    setup = Setup(records=12)
+    for _ in range(3):
+        setup.journal.control(Crash(5))
+    setup.put(0)
+    setup.run(lambda: len(setup.events) == 1)
+    setup.journal.control(Skip(5, "why"))
+    setup.put(9)
+    setup.run(lambda: len(setup.events) > 1)
+    told = [(kind, offset) for kind, _, offset, _ in setup.events]
+    assert told[:2] == [(EventKind.PARKED, 5), (EventKind.SKIPPED, 5)]
+
+
+def test_events_do_not_change_what_is_written() -> None:
+    with_events, without = Setup(records=20), Setup(records=20)
+    without.learner.send_event = lambda *_: None
+    for setup in (with_events, without):
+        setup.put(*range(20))
+        setup.run(setup.learner.ready.is_set, finish=True)
+    assert with_events.events
+    assert with_events.predictions.sent == without.predictions.sent
+    assert with_events.learner.health()["state"] == without.learner.health()["state"]
+
+
+def test_a_stream_that_is_forgotten_is_logged_and_an_event(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = FoldConfig(stream_idle_ms=3_000)
+    setup = Setup(records=0, fold=config)
+    setup.journal.control(ConfigChange(config.digest(), config.as_mapping()))
+    setup.journal.features("a", {"v": 1}, stream="idle")
+    for number in range(6):  # a second later each
+        setup.journal.features(f"b{number}", {"v": 1}, stream="busy")
+    setup.put(*range(8))
+    with caplog.at_level("WARNING"):
+        setup.run_to(8)
+    (line,) = [each.getMessage() for each in caplog.records if "evicted" in each.getMessage()]
+    assert line.startswith("partition 0: stream-evicted: stream idle: streams.idle_ms: no record")
+    assert line.endswith("forgotten with 1 records and 0 labels learnt")
+    ((_, value, headers),) = setup.scores.sent
+    assert orjson.loads(value or b"")["stream"] == "idle"
+    assert headers == [("dtgol-event", b"stream-evicted")]
+
+
+def test_a_queue_is_bounded_by_the_memory_of_its_records() -> None:
+    """Few large records, or many headers, fill memory as well as many small records."""
+    setup = Setup(records=0)
+    many = [(f"h{n}", b"") for n in range(50)]
+    for number in range(6):
+        value = orjson.dumps({"id": f"i{number}", "x": {"v": 1}, "padding": "x" * 10_000})
+        setup.journal.copy("features", value, headers=many)
+    one = setup.journal.records[0].occupied
+    assert one > 10_000 + 50 * 150
+    setup.learner.queue_bytes_max = sum(each.occupied for each in setup.journal.records[:3])
+    inbox, flow = setup.learner.inbox[JOURNAL], setup.kafka.flow(JOURNAL)
+    paused = []
+    for offset in range(3):
+        setup.put(offset)
+        paused.append(flow.paused)
+    assert paused == [False, False, True]
+    assert inbox.occupied == setup.learner.queue_bytes_max
+    setup.run(lambda: not flow.paused and setup.learner.next_offset == 3)
+    assert (len(inbox), inbox.occupied) == (0, 0)

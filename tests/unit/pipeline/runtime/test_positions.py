@@ -78,10 +78,3 @@ def test_without_a_folder_it_works_and_warns(
     places.leave(0)
     assert "a death without an exception is not counted" in caplog.text
     assert list(places.of_dead_processes()) == []
-
-
-def test_a_topic_id_may_have_a_slash(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Base64 has one in every third id; such a worker counted no deaths."""
-    PositionFile(tmp_path, "journal.a/b+c", 1)
-    assert [path.suffix for path in tmp_path.iterdir()] == [SUFFIX]
-    assert caplog.text == ""

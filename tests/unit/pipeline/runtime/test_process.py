@@ -76,6 +76,7 @@ class BareProcess(Process):
         self.outbox: Any = SimpleNamespace(waiting=0, delivered=0)
         self.watchdog: Any = SimpleNamespace(stalled=[], topic_faults=[])
         self.web: Any = SimpleNamespace(stop=lambda: asyncio.sleep(0))
+        self.events: Any = SimpleNamespace(finish=lambda: asyncio.sleep(0))
 
     def _make_parts(self, _: Process, number: int) -> list[Part]:
         self.parts[number] = Part(number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -223,6 +224,19 @@ def test_snapshots_of_another_cluster_are_refused(tmp_path: Path) -> None:
     other = open_at(tmp_path, {"cluster": "other", "journal": "j"})
     with pytest.raises(RefusalError, match="another cluster"):
         other.load(restore_fold)
+
+
+def test_after_growth_the_way_on_is_named_and_it_is_not_an_empty_store(tmp_path: Path) -> None:
+    """With an empty store keys would come to learners that do not know them."""
+    identity: dict[str, Any] = {"cluster": "c", "partition count": 1}
+    journal, fold = Journal(), Fold(REF)
+    grow(journal, fold, 2)
+    save(SnapshotRepository(DirectoryStore(tmp_path), 0, identity), fold)
+    grown = SnapshotRepository(DirectoryStore(tmp_path), 0, identity | {"partition count": 2})
+    with pytest.raises(RefusalError, match="see Partition counts in docs") as refusal:
+        grown.load(restore_fold)
+    assert "(1, not 2)" in str(refusal.value)
+    assert "empty snapshot store" not in str(refusal.value)
 
 
 def test_two_writers_of_one_prefix_write_the_same_objects(tmp_path: Path) -> None:

@@ -140,3 +140,20 @@ def test_an_empty_token_file_is_refused_and_opens_nothing(tmp_path: Path) -> Non
     (tmp_path / "token").write_text("\n")
     with pytest.raises(ConfigError, match="is empty"):
         WebServer(WebSettings(token_file=str(tmp_path / "token")), VIEWS)
+
+
+def test_every_page_forbids_scripts_from_elsewhere() -> None:
+    async def look(port: int) -> None:
+        for path in (*SHELL, "/page.json"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % path.encode())
+            head = (await reader.read()).partition(b"\r\n\r\n")[0].decode()
+            writer.close()
+            await writer.wait_closed()
+            headers = dict(line.split(": ", 1) for line in head.split("\r\n")[1:])
+            policy = headers["Content-Security-Policy"].split("; ")
+            assert "default-src 'self'" in policy, path
+            assert not any("unsafe" in each or "*" in each for each in policy), path
+            assert headers["X-Content-Type-Options"] == "nosniff", path
+
+    serve(WebSettings(), look)

@@ -36,7 +36,9 @@ def test_what_fits_is_fine_and_what_is_nearly_full_is_a_note() -> None:
     assert found(store_of(state))[0].status is Status.OK
     (finding,) = found(store_of(state), pairs_max=1)
     assert finding.status is Status.NOTE
-    assert "100% of evaluator.pairs_bytes_max in use" in finding.text
+    assert "wait for one take 100% of evaluator.pairs_bytes_max" in finding.text
+    state.label(truth("i1", 1), 0)
+    assert found(store_of(state), pairs_max=1)[0].status is Status.OK  # full of scored ones
 
 
 @pytest.mark.parametrize("labels_come", [False, True])
