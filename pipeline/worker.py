@@ -31,7 +31,7 @@ from pipeline.runtime.fingerprint import fingerprint
 from pipeline.runtime.port import LiveKafka
 from pipeline.runtime.positions import PositionFile, positions_folder
 from pipeline.runtime.process import PartitionPart, Process, Role
-from pipeline.runtime.warmup import warm_up
+from pipeline.runtime.warmup import compiled, start_warm_up
 from pipeline.sequencing.sequencer import PartitionSequencer, SequencerConfig
 from pipeline.settings import Settings
 from pipeline.snapshots import make_store
@@ -78,6 +78,7 @@ class Worker:
             options.reset_changed,
             settings.web.metrics_streams_max,
         )
+        self.await_kernels: Callable[[], None] = lambda: None
         self.learners: dict[int, PartitionLearner] = {}
         self.sequencers: dict[int, PartitionSequencer] = {}
 
@@ -118,6 +119,7 @@ class Worker:
             ref, self.config, kafka, outbox, outputs, checkpoints, self._positions
         )
         learner.queue_bytes_max = self._settings.worker.queue_bytes_max
+        learner.await_start = self.await_kernels
         learner.send_event = process.events.send
         return learner
 
@@ -196,7 +198,12 @@ class Worker:
 def make_worker(
     settings: Settings, options: StartOptions, warn: Callable[[str], None] = log.warning
 ) -> Process:
-    """A worker that may start; raises the error with the reason if it may not."""
+    """A worker that may start; raises the error with the reason if it may not.
+
+    Kernels are loaded beside the questions to the cluster, and beside joining the group unless
+    they must be compiled, which takes too long for a member.
+    """
+    at_hand, kernels = compiled(), start_warm_up()
     security = Security.of(settings)
     client = security.librdkafka()
     topics = [name for name in TOPICS if name != "snapshots" or settings.snapshots.store == "topic"]
@@ -206,13 +213,15 @@ def make_worker(
     lost = find_lost_journal(client, settings, cluster)
     for gap in refuse_gaps([*gaps, lost] if lost else gaps, options.accept_gap):
         warn(f"accepted: {gap}")
-    warm_up()
+    if not at_hand:
+        kernels.result()
     store = make_store(settings, client | settings.kafka.timeouts, "worker")
     journal = settings.topic("journal")
     name = f"{journal}.{cluster.topic_ids['journal']}"
     positions = PositionFile(positions_folder(settings), name, cluster.partitions)
     note_deaths(positions, journal, CheckedProducer(client))
     worker = Worker(settings, cluster, store, options, positions)
+    worker.await_kernels = kernels.result
     sources = [worker.names[name] for name in SOURCES]
     role = Role(
         name="worker",

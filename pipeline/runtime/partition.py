@@ -127,6 +127,8 @@ class Partition(ABC, Generic[State]):
         self.saved_position = 0
         """The position of the newest snapshot."""
         self.stage = StageTime(self.stage_name)
+        self.await_start: Callable[[], None] = lambda: None
+        """Waits, in a thread, for what a restore needs; an error ends the process."""
         self.send_event: Callable[[EventKind, int, int, str], None] = lambda *_: None
         """Tells people what happens: kind, partition, journal offset, detail."""
         self._checkpoint_offset = -1
@@ -198,6 +200,7 @@ class Partition(ABC, Generic[State]):
                 await self.crashed(bug)
 
     def _restore(self) -> State:
+        self.await_start()
         # Set in the thread: a restore that still waits for a thread must not count as stalled.
         self.restoring = True
         return self.restore()

@@ -8,6 +8,7 @@ twenty seconds, once per machine (or per image: deploy/Dockerfile runs it).
 
 import os
 import sys
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from pipeline.runtime.environment import prepare
@@ -17,9 +18,22 @@ WINDOW = 8
 WIDE_COLUMNS = 70
 
 
+def compiled() -> bool:
+    """Whether there are kernels in the cache."""
+    return any(Path(os.environ.get("NUMBA_CACHE_DIR", ".")).rglob("*.nbi"))
+
+
+def start_warm_up() -> Future[None]:
+    """Warm up in a thread: there is much to wait for meanwhile, the cluster and the group."""
+    pool = ThreadPoolExecutor(1, "kernels")
+    warm = pool.submit(warm_up)
+    pool.shutdown(wait=False)
+    return warm
+
+
 def warm_up() -> None:
     """Load what the cache has, compile what it lacks; says so where nothing was ever compiled."""
-    if not any(Path(os.environ.get("NUMBA_CACHE_DIR", ".")).rglob("*.nbi")):
+    if not compiled():
         sys.stderr.write("compiling once, about 10 s\n")
     # Not at the top: the cache folder must be named before numba is imported.
     from dtgol_core.config import Config  # noqa: PLC0415

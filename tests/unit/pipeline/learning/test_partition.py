@@ -284,6 +284,21 @@ def test_a_partition_that_is_taken_away_in_a_restore_ends_quietly() -> None:
     assert setup.learner.state is None
 
 
+def test_a_restore_waits_for_the_kernels_and_ends_with_their_error() -> None:
+    setup, seen = Setup(records=2), []
+    setup.learner.await_start = lambda: seen.append(setup.learner.restoring)
+    setup.put(0, 1)
+    setup.run(setup.learner.ready.is_set)
+    assert seen == [False]
+
+    def broken() -> None:
+        raise OSError("no kernels")
+
+    setup.make().await_start = broken
+    with pytest.raises(OSError, match="no kernels"):
+        setup.run(setup.learner.ready.is_set)
+
+
 def test_nothing_is_saved_while_a_thread_works_on_the_state() -> None:
     """Cancelled in the middle of a gap, the thread may still be folding."""
     setup = Setup()
