@@ -2,8 +2,8 @@
 
 A learner with small windows runs every kernel within a few dozen mixed records: the windows fill,
 overflow and are refreshed whatever the real ones are. Beyond 64 columns regressions have kernels of
-their own, so a wide learner follows. With a filled cache it takes about a second; without one about
-twenty seconds, once per machine (or per image: deploy/Dockerfile runs it).
+their own, so a wide learner follows. With a filled cache it takes about a second; without one
+half a minute of processor time on a busy machine, once per machine or image.
 """
 
 import os
