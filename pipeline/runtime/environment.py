@@ -5,9 +5,12 @@ not depend on how a machine splits its sums. Compiled kernels are cached in a fo
 Standard library only, so that `dtgol --help` stays quick.
 """
 
+import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import MutableMapping
+from importlib.util import find_spec
 from pathlib import Path
 
 THREAD_VARIABLES = (
@@ -28,20 +31,39 @@ def prepare(environ: MutableMapping[str, str] = os.environ) -> None:
 
 
 def kernel_cache(environ: MutableMapping[str, str]) -> Path:
-    """``$DTGOL_CACHE_DIR/kernels``, else ``dtgol/kernels`` in the user's cache folder."""
+    """``$DTGOL_CACHE_DIR/kernels``, else ``dtgol/kernels`` in the user's cache folder.
+
+    In it one folder for each version of the kernels, see `kernels_digest`.
+    """
     own = environ.get("DTGOL_CACHE_DIR")
     if own:
-        return Path(own).absolute() / "kernels"
+        return Path(own).absolute() / "kernels" / kernels_digest()
     shared = environ.get("XDG_CACHE_HOME")
     # The XDG specification has relative paths ignored.
     root = Path(shared) if shared and Path(shared).is_absolute() else Path("~/.cache").expanduser()
-    return root / "dtgol" / "kernels"
+    return root / "dtgol" / "kernels" / kernels_digest()
+
+
+def kernels_digest() -> str:
+    """A name for the source of all compiled functions.
+
+    Numba looks only at the file of a function that it has in its cache: after an upgrade it would
+    go on with one that was compiled together with an older version of a function it calls.
+    """
+    digest = hashlib.sha256()
+    for folder in find_spec("dtgol_core").submodule_search_locations:  # type: ignore[union-attr]
+        for path in sorted(Path(folder).rglob("*.py")):
+            source = path.read_bytes()
+            if b"compiled" in source:
+                digest.update(source)
+    return digest.hexdigest()[:16]
 
 
 def _writable(folder: Path) -> Path:
-    """The folder, or a private one for this process where it cannot be written.
+    """The folder, or a private copy for this process where it cannot be written.
 
-    Numba refuses to start without a cache folder, and trusts what it finds in one.
+    Numba refuses to start without a cache folder that it can write, and trusts what it finds in
+    one. In a container with a read-only root the kernels of the image would be compiled again.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -49,4 +71,7 @@ def _writable(folder: Path) -> Path:
             return folder
     except OSError:
         pass
-    return Path(tempfile.mkdtemp(prefix="dtgol-kernels-"))
+    private = tempfile.mkdtemp(prefix="dtgol-kernels-")
+    if folder.is_dir():
+        shutil.copytree(folder, private, dirs_exist_ok=True)
+    return Path(private)
