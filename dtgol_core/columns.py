@@ -151,8 +151,16 @@ class Columns:
             else:
                 break
         else:
-            return EncodedRecord(np.array(row), observed)
+            given = [name for name, value in record.items() if value is not None]
+            return EncodedRecord(np.array(row), observed, missing=self._missing_beside(given))
         return self._read_slowly(record)
+
+    def _missing_beside(self, observed: list[str]) -> tuple[str, ...]:
+        """The known features that are not among these, at most `MISSING_MAX`.
+
+        Sorted: the order of the features after a restore is not that in which they came.
+        """
+        return tuple(sorted(self.features.keys() - observed)[:MISSING_MAX])
 
     def _read_slowly(self, record: FeatureValues) -> EncodedRecord | Rejection:
         """The same for any record, cell by cell."""
@@ -192,15 +200,13 @@ class Columns:
             else:
                 row[feature.columns[0]] = float(value)
             observed.append(name)
-        # Sorted: the order of the features after a restore is not that in which they came.
-        missing = sorted(self.features.keys() - set(observed))[:MISSING_MAX]
         return EncodedRecord(
             np.array(row),
             len(observed),
             tuple(additions),
             tuple(changed),
             conflicts,
-            tuple(missing),
+            self._missing_beside(observed),
         )
 
     def retype(self, name: str, kind: FeatureKind) -> Rejection | None:

@@ -595,7 +595,10 @@ class PlainLearner:
         self.map_record(values)
         self.update_graph()
         given = sum(not is_missing(name, value, self.config) for name, value in x.items())
-        forecast = replace(self.predict(len(values)), conflicts=given - len(values))
+        missing = sorted(before[0].keys() - values.keys())[:50]
+        forecast = replace(
+            self.predict(len(values)), conflicts=given - len(values), missing=tuple(missing)
+        )
         expired += self.join(id, event_time_ms)
         default = self.config.delay.expired != "drop"
         return replace(

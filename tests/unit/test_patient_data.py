@@ -25,7 +25,7 @@ PERSON = {
     Features: {"id", "x", "ts"},
     Label: {"id", "y", "ts"},
     Erasure: set[str](),
-    Prediction: {"id", "p", "label", "set", "why", "ts", "defaulted"},
+    Prediction: {"id", "p", "label", "set", "why", "missing", "ts", "defaulted"},
     Score: {"id", "p", "y"},
     Event: set[str](),
 }
@@ -34,7 +34,7 @@ PROCESS = {
     *("stream", "step", "model", "at", "threshold", "default", "repeat", "labels_offset"),
     *("labels_learnt", "unverified", "guard", "label_offset", "rescored", "erase", "event"),
     *("detail", "experts", "naive", "uncertainty", "observed_share", "set", "covered"),
-    *("correct", "naive_correct", "loss", "naive_loss", "delay_ms"),
+    *("correct", "naive_correct", "loss", "naive_loss", "delay_ms", "expire_ms"),
 }
 """The others: about the process, or no more than what p and y say."""
 

@@ -439,3 +439,20 @@ def test_what_a_record_lacks_is_named_sorted_and_bounded() -> None:
     assert reading.missing == ("a", "c", "new")
     absorb(columns, {f"f{number:02}": 1 for number in range(60)})
     assert len(absorb(columns, {"a": 1}).missing) == MISSING_MAX
+
+
+def test_missing_features_are_named_of_settled_numbers_too() -> None:
+    """Such records are read on a quicker way."""
+    columns = Columns(Config())
+    for number in range(30):
+        record = columns.read({"b": number + 0.5, "a": number / 3})
+        assert isinstance(record, EncodedRecord)
+        columns.absorb(record)
+    for values, missing in (
+        ({"b": 1.0}, ("a",)),
+        ({"a": None}, ("a", "b")),
+        ({"c": 1.0}, ("a", "b")),
+    ):
+        record = columns.read(values)
+        assert isinstance(record, EncodedRecord)
+        assert record.missing == missing
