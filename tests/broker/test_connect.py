@@ -122,7 +122,9 @@ def rows(path: Path) -> list[dict[str, str]]:
 def test_predictions_and_scores_reach_their_tables_once(
     real_broker: Broker, prefix: str, tmp_path: Path
 ) -> None:
-    stage = Stage(real_broker, prefix, tmp_path, partitions=1)
+    # With a deadline: the file sink leaves out what is null.
+    deadline = "[learner.delay]\nexpire_ms = 86400000\n"
+    stage = Stage(real_broker, prefix, tmp_path, partitions=1, config=deadline)
     with stage.worker() as worker, stage.evaluator() as evaluator:
         worker.await_ready(1)
         evaluator.await_ready(1)

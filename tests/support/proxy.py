@@ -15,6 +15,8 @@ from typing import Any, Literal, Self
 HOST = "127.0.0.1"
 CHUNK_BYTES = 65_536
 CALL_S = 10
+TURNS = 10
+"""Of the event loop, more than anything needs that is under way."""
 
 Cut = Literal["closed", "stalled"]
 
@@ -87,10 +89,16 @@ class Proxy:
             self._server = None
 
     async def _end(self) -> None:
+        """End, with nothing left open: a warning would fail whatever test runs by then."""
+        await self._refuse()
+        for _ in range(TURNS):  # connections that were accepted a moment ago begin to be served
+            await asyncio.sleep(0)
         await self._cut("closed")
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for _ in range(TURNS):  # transports close in a turn after that in which they are aborted
+            await asyncio.sleep(0)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, both ways, until either side ends it."""
