@@ -44,8 +44,12 @@ def our_app(settings: Settings, security: Security) -> FaustApp:
             for record in batch.records:
                 echo.send(record)
 
+    async def nothing_lost(*_: Any) -> None:
+        """A seek to the beginning while a fetch is under way looks like a lost position too."""
+
     sources = [settings.topic("features"), settings.topic("labels")]
     app.add_agent("echo", sources, by_batches)
+    app.on_out_of_range = nothing_lost
     return app
 
 
