@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 JOBS ?= 2
-KAFKA_JOBS ?= 3
+KAFKA_JOBS ?= 4
 QUICK = tests/unit tests/conformance tests/properties tests/golden tests/simulation tests/fuzz tests/embedded tests/examples --doctest-modules dtgol_core topics pipeline
 
 .PHONY: setup demo test test-browser test-kafka test-faults test-all lint fmt docs speed up

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
 from aiokafka.structs import ConsumerRecord, TopicPartition
+from faust.transport import consumer as faust_consumer
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
-from intervaltree import IntervalTree
 
 from pipeline.faust_ext.consumer import (
     FEW,
@@ -120,7 +120,8 @@ def test_a_crash_of_the_consumers_thread_ends_the_process(consumer: Any, lost: b
 
 def test_offsets_between_batches_are_not_remembered(consumer: Any) -> None:
     """Faust kept and sorted one more at every fetch: the worker grew slower by the minute."""
-    consumer._gap, consumer._committed_offset = defaultdict(IntervalTree), defaultdict(lambda: None)
+    tree: Any = vars(faust_consumer)["IntervalTree"]
+    consumer._gap, consumer._committed_offset = defaultdict(tree), defaultdict(lambda: None)
     for offset in range(0, 100, 10):
         asyncio.run(consumer._add_gap(AT, offset + 1, offset + 9))
     assert not consumer._gap.get(AT)
