@@ -34,7 +34,7 @@ def start_warm_up() -> Future[None]:
 def warm_up() -> None:
     """Load what the cache has, compile what it lacks; says so where nothing was ever compiled."""
     if not compiled():
-        sys.stderr.write("compiling once, about 10 s\n")
+        sys.stderr.write("compiling once, about 20 s\n")
     # Not at the top: the cache folder must be named before numba is imported.
     from dtgol_core.config import Config  # noqa: PLC0415
     from dtgol_core.learner import Learner  # noqa: PLC0415
