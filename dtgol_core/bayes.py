@@ -6,19 +6,23 @@ is and in the prior; `design_prior` is that of an expert that looks at the colum
 """
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from dtgol_core.compiled import compiled
-from dtgol_core.losses import P_CLIP
-from dtgol_core.state import require_shape
-from dtgol_core.types import FloatArray, IntArray
+from dtgol_core.compiled import compiled, fma, in_place
+from dtgol_core.elementary import sigmoid
+from dtgol_core.state import SnapshotError, require_shape
+from dtgol_core.types import FloatArray
 
 WEIGHTS_FULL_MAX = 193
 """Beyond so many weights (64 columns in three scales) only blocks of the covariance are kept."""
 BLOCK = 3
-PRIOR_VARIANCE, PRIOR_SPREAD, PRIOR_BIAS = 0.2, 10.0, 1.0
+MEAN, PRIOR_MEAN, PRIOR_VARIANCE, COVARIANCE = range(4)
+"""Rows of the table of a regression; the covariance is all from its own on."""
+COLUMN_VARIANCE, COLUMNS_VARIANCE, BIAS_VARIANCE = 0.2, 10.0, 1.0
+_SLACK = 1e-6
+"""For rounding, where a covariance is checked."""
 
 
 class Regression:
@@ -33,11 +37,11 @@ class Regression:
 
     Attributes
     ----------
-    mean : (weights,)
-        m.
-    covariance : (weights, weights), or (blocks, 3, 3)
-        P. With more than 193 weights those after the bias are taken in threes, and only the
-        covariances within a three are kept; ``bias_variance`` is then the bias' own, 0 before.
+    table : (3 + weights, weights), or (6, weights)
+        Mean, prior mean, prior variance and covariance, one below the other: a compiled loop takes
+        all of it as one array. With more than 193 weights those after the bias are taken in threes,
+        and only the covariances within a three are kept: of weight i with the first, second and
+        third of its three, in three rows; the bias has its variance in the first of these.
 
     Notes
     -----
@@ -62,53 +66,38 @@ class Regression:
     """
 
     def __init__(self, prior_mean: FloatArray, prior_variance: FloatArray, memory: float) -> None:
-        self._memory = memory
-        self._prior_mean, self._prior_variance = prior_mean, prior_variance
-        self.mean = prior_mean.copy()
-        self.bias_variance = np.zeros(1)
-        self.covariance = np.diag(prior_variance)
-        self._narrow()
+        self.memory = memory
+        self.table = new_table(prior_mean, prior_variance)
+
+    @property
+    def mean(self) -> FloatArray:
+        """m, shape (weights,)."""
+        mean: FloatArray = self.table[MEAN]
+        return mean
+
+    @property
+    def covariance(self) -> FloatArray:
+        """P, shape (weights, weights), or its blocks, shape (3, weights)."""
+        covariance: FloatArray = self.table[COVARIANCE:]
+        return covariance
 
     def grow(self, prior_mean: FloatArray, prior_variance: FloatArray) -> None:
         """Go on with a longer prior: old weights stay, new ones are as their prior says."""
-        known = len(self.mean)
-        self._prior_mean, self._prior_variance = prior_mean, prior_variance
-        self.mean = np.concatenate([self.mean, prior_mean[known:]])
-        if self.covariance.ndim == 2:
-            wider = np.diag(prior_variance)
-            wider[:known, :known] = self.covariance
-            self.covariance = wider
-            self._narrow()
+        old, known = self.table, self.table.shape[1]
+        self.table = new_table(prior_mean, prior_variance)
+        self.mean[:known] = old[MEAN]
+        if _is_full(known) and not _is_full(len(prior_mean)):
+            self.covariance[:, :known] = _blocks(old[COVARIANCE:])
         else:
-            fresh = [np.diag(each) for each in prior_variance[known:].reshape(-1, BLOCK)]
-            self.covariance = np.concatenate(
-                [self.covariance, np.reshape(fresh, (-1, BLOCK, BLOCK))]
-            )
-
-    def _narrow(self) -> None:
-        """Keep the blocks alone once there are too many weights."""
-        if len(self.mean) <= WEIGHTS_FULL_MAX:
-            return
-        self.bias_variance = self.covariance[0, :1].copy()
-        blocks = [
-            self.covariance[first : first + BLOCK, first : first + BLOCK]
-            for first in range(1, len(self.mean), BLOCK)
-        ]
-        self.covariance = np.array(blocks)
+            self.covariance[: len(old) - COVARIANCE, :known] = old[COVARIANCE:]
 
     def score(self, x: FloatArray) -> float:
         """The log-odds of label 1."""
-        if self.covariance.ndim == 2:
-            return _score(self.mean, self.covariance, x)
-        return _score_blocks(self.mean, self.covariance, self.bias_variance, x)
+        return score(self.table, x)
 
     def moderation(self, x: FloatArray) -> float:
         """The factor 1/√(1 + π v/8) between m·x and the score."""
-        if self.covariance.ndim == 2:
-            variance = _product(self.covariance, x, np.empty(len(x)))
-        else:
-            variance = _product_blocks(self.covariance, self.bias_variance, x, np.empty(len(x)))
-        return _moderate(1.0, variance)
+        return moderation(self.table, x)
 
     def terms(self, x: FloatArray) -> FloatArray:
         """What each number of x adds to the score: the terms sum to it."""
@@ -117,37 +106,12 @@ class Regression:
 
     def learn(self, x: FloatArray, label: int) -> None:
         """One step back to the prior, then one towards the label."""
-        if self.covariance.ndim == 2:
-            _learn(
-                self.mean,
-                self.covariance,
-                self._prior_mean,
-                self._prior_variance,
-                self._memory,
-                x,
-                label,
-            )
-        else:
-            _learn_blocks(
-                self.mean,
-                self.covariance,
-                self.bias_variance,
-                self._prior_mean,
-                self._prior_variance,
-                self._memory,
-                x,
-                label,
-            )
+        learn(self.table, self.memory, x, label)
 
     def snapshot(self) -> dict[str, Any]:
         """Mean and covariance; the name of the latter says in which form it is."""
-        if self.covariance.ndim == 2:
-            return {"mean": self.mean.copy(), "covariance": self.covariance.copy()}
-        return {
-            "mean": self.mean.copy(),
-            "blocks": self.covariance.copy(),
-            "bias_variance": self.bias_variance.copy(),
-        }
+        form = "covariance" if _is_full(len(self.mean)) else "blocks"
+        return {"mean": self.mean.copy(), form: self.covariance.copy()}
 
     @staticmethod
     def restore(
@@ -155,73 +119,46 @@ class Regression:
     ) -> "Regression":
         """The regression that `snapshot` described, with as many weights as the prior has."""
         regression = Regression(prior_mean, prior_variance, memory)
-        regression.fill(snapshot)
+        covariance = snapshot["covariance" if _is_full(len(prior_mean)) else "blocks"]
+        require_shape("mean", snapshot["mean"], regression.mean.shape)
+        require_shape("covariance", covariance, regression.covariance.shape)
+        regression.mean[:] = snapshot["mean"]
+        regression.covariance[:] = covariance
+        require_covariance(regression.table)
         return regression
 
-    def fill(self, snapshot: dict[str, Any]) -> None:
-        """Take mean and covariance out of a snapshot of as many weights."""
-        full = self.covariance.ndim == 2
-        covariance = snapshot["covariance" if full else "blocks"]
-        bias_variance = self.bias_variance if full else snapshot["bias_variance"]
-        require_shape("mean", snapshot["mean"], self.mean.shape)
-        require_shape("covariance", covariance, self.covariance.shape)
-        require_shape("bias_variance", bias_variance, (1,))
-        self.mean, self.covariance = snapshot["mean"].copy(), covariance.copy()
-        self.bias_variance = bias_variance.copy()
 
+def new_table(prior_mean: FloatArray, prior_variance: FloatArray) -> FloatArray:
+    """The table of a regression that has learnt nothing.
 
-class Stack(Regression):
-    """A regression over a constant 1 and the clipped log-odds of some of the answers it is given.
-
-    Parameters
-    ----------
-    places
-        Where its answers are among all, counted from 1; first a 0 for the constant.
-    clip
-        Bound of the log-odds, widened on the base rate's side by the base rate's.
-
-    >>> stack = Stack(np.zeros(2), np.ones(2), 1.0, places=np.array([0, 2]), clip=4.0)
-    >>> stack.answer(np.array([0.9, 0.1]), base_rate=0.5)
-    0.5
+    >>> new_table(np.zeros(2), np.array([1.0, 0.5])).tolist()
+    [[0.0, 0.0], [0.0, 0.0], [1.0, 0.5], [1.0, 0.0], [0.0, 0.5]]
     """
+    weights = len(prior_mean)
+    table = np.zeros((COVARIANCE + (weights if _is_full(weights) else BLOCK), weights))
+    table[MEAN], table[PRIOR_MEAN], table[PRIOR_VARIANCE] = prior_mean, prior_mean, prior_variance
+    place = np.arange(weights)
+    row = place if _is_full(weights) else np.where(place, (place - 1) % BLOCK, 0)
+    table[COVARIANCE + row, place] = prior_variance
+    return table
 
-    CACHES: ClassVar[tuple[str, ...]] = ("_places",)
 
-    def __init__(
-        self,
-        prior_mean: FloatArray,
-        prior_variance: FloatArray,
-        memory: float,
-        places: IntArray,
-        clip: float,
-    ) -> None:
-        super().__init__(prior_mean, prior_variance, memory)
-        self._places, self._clip = places, clip
-
-    def answer(self, answers: FloatArray, base_rate: float) -> float:
-        """P(y=1) from all answers."""
-        return _answer(self.mean, self.covariance, answers, base_rate, self._places, self._clip)
-
-    def learn_answers(self, answers: FloatArray, base_rate: float, label: int) -> None:
-        """Learn a label from all answers."""
-        _learn_answers(
-            self.mean,
-            self.covariance,
-            self._prior_mean,
-            self._prior_variance,
-            self._memory,
-            answers,
-            base_rate,
-            self._places,
-            self._clip,
-            label,
-        )
-
-    def inputs(self, answers: FloatArray, base_rate: float) -> FloatArray:
-        """x, from all answers."""
-        x = np.empty(len(self.mean))
-        _inputs(answers, base_rate, self._places, self._clip, x)
-        return x
+def require_covariance(table: FloatArray) -> None:
+    """Refuse a covariance that no labels lead to: it is symmetric and positive, and no variance is
+    larger than that of a bias before the first label."""
+    form, weights = table[COVARIANCE:], table.shape[1]
+    if _is_full(weights):
+        blocks, bias = form[None], form[:1, :1]
+    else:
+        blocks, bias = form[:, 1:].reshape(BLOCK, -1, BLOCK).transpose(1, 2, 0), form[:1, :1]
+    variances = np.append(np.diagonal(blocks, axis1=1, axis2=2), bias)
+    sound = bool(((variances >= 0.0) & (variances <= BIAS_VARIANCE + _SLACK)).all())
+    try:
+        np.linalg.cholesky(blocks + _SLACK * np.eye(blocks.shape[1]))
+    except np.linalg.LinAlgError:
+        sound = False
+    if not sound or (blocks != blocks.transpose(0, 2, 1)).any():
+        raise SnapshotError("the snapshot is damaged: a covariance that cannot be")
 
 
 def design_prior(columns: int) -> tuple[FloatArray, FloatArray]:
@@ -230,215 +167,134 @@ def design_prior(columns: int) -> tuple[FloatArray, FloatArray]:
     Variance 1 for the bias and min(1/5, 10/(3·columns)) for all others, so that the log-odds of a
     typical record have about the same prior variance however wide it is.
     """
-    variance = np.full(BLOCK * columns + 1, min(PRIOR_VARIANCE, PRIOR_SPREAD / max(1, 3 * columns)))
-    variance[0] = PRIOR_BIAS
+    each = min(COLUMN_VARIANCE, COLUMNS_VARIANCE / max(1, BLOCK * columns))
+    variance = np.full(BLOCK * columns + 1, each)
+    variance[0] = BIAS_VARIANCE
     return np.zeros(len(variance)), variance
 
 
-@compiled
+def _is_full(weights: int) -> bool:
+    return weights <= WEIGHTS_FULL_MAX
+
+
+def _blocks(covariance: FloatArray) -> FloatArray:
+    """The blocks of a whole covariance, shape (3, weights)."""
+    weights = len(covariance)
+    blocks = np.zeros((BLOCK, weights))
+    blocks[0, 0] = covariance[0, 0]
+    for place in range(1, weights):
+        first = place - (place - 1) % BLOCK
+        blocks[:, place] = covariance[place, first : first + BLOCK]
+    return blocks
+
+
+@in_place
 def _moderate(logit: float, variance: float) -> float:
     """Log-odds whose logistic function is about its mean over so uncertain a logit."""
     return logit / math.sqrt(1.0 + math.pi * variance / 8.0)
 
 
 @compiled
-def _gains(logit: float, variance: float, label: int) -> tuple[float, float]:
-    """How far the mean and the covariance move along Px."""
-    if logit >= 0.0:
-        p = 1.0 / (1.0 + math.exp(-logit))
-    else:
-        e = math.exp(logit)
-        p = e / (1.0 + e)
+def moderation(table: FloatArray, x: FloatArray) -> float:
+    """The factor between m·x and the score, by the table of a regression."""
+    return _moderate(1.0, _product(table, x, np.empty(len(x))))
+
+
+@compiled
+def score(table: FloatArray, x: FloatArray) -> float:
+    """The log-odds of label 1, by the table of a regression."""
+    variance = _product(table, x, np.empty(len(x)))
+    return _moderate(_dot(table[MEAN], x), variance)
+
+
+@compiled
+def learn(table: FloatArray, memory: float, x: FloatArray, label: int) -> None:
+    """One drift and one update of the table of a regression."""
+    product = np.empty(len(x))
+    _drift(table, memory)
+    variance = _product(table, x, product)
+    logit = _moderate(_dot(table[MEAN], x), variance)
+    p = sigmoid(logit)
     curvature = max(p * (1.0 - p), 1e-6)
     shrink = 1.0 / (1.0 + curvature * variance)
-    return (label - p) * shrink, curvature * shrink
+    mean, step = table[MEAN], (label - p) * shrink
+    for i in range(len(x)):
+        mean[i] = fma(step, product[i], mean[i])
+    _shrink(table, curvature * shrink, product)
 
 
-@compiled
-def _product(covariance: FloatArray, x: FloatArray, product: FloatArray) -> float:
-    """Px, row by row so that the processor may use its lanes, and x'Px."""
-    n = len(x)
-    for i in range(n):
-        product[i] = 0.0
-    for j in range(n):
-        value = x[j]
-        for i in range(n):
-            product[i] += covariance[j, i] * value
-    variance = 0.0
-    for i in range(n):
-        variance += product[i] * x[i]
-    return variance
-
-
-@compiled
+@in_place
 def _dot(mean: FloatArray, x: FloatArray) -> float:
     total = 0.0
     for i in range(len(x)):
-        total += mean[i] * x[i]
+        total = fma(mean[i], x[i], total)
     return total
 
 
-@compiled
-def _score(mean: FloatArray, covariance: FloatArray, x: FloatArray) -> float:
-    return _moderate(_dot(mean, x), _product(covariance, x, np.empty(len(x))))
-
-
-@compiled
-def _learn(
-    mean: FloatArray,
-    covariance: FloatArray,
-    prior_mean: FloatArray,
-    prior_variance: FloatArray,
-    memory: float,
-    x: FloatArray,
-    label: int,
-) -> None:
+@in_place
+def _product(table: FloatArray, x: FloatArray, product: FloatArray) -> float:
+    """Px, row by row so that the processor may use its lanes, and x'Px."""
     n = len(x)
-    _drift(mean, covariance, prior_mean, prior_variance, memory)
-    product = np.empty(n)
-    variance = _product(covariance, x, product)
-    logit = _moderate(_dot(mean, x), variance)
-    step, shrink = _gains(logit, variance, label)
+    if n > WEIGHTS_FULL_MAX:
+        return _product_blocks(table, x, product)
     for i in range(n):
-        value = product[i]
-        mean[i] += step * value
-        for j in range(n):
-            # The product of two numbers does not depend on their order: P stays symmetric.
-            covariance[i, j] -= shrink * (value * product[j])
+        product[i] = 0.0
+    # Four rows at a time; each sum is still added row by row.
+    fours = n // 4 * 4
+    for j in range(0, fours, 4):
+        a, b = table[COVARIANCE + j], table[COVARIANCE + j + 1]
+        c, d = table[COVARIANCE + j + 2], table[COVARIANCE + j + 3]
+        at_a, at_b, at_c, at_d = x[j], x[j + 1], x[j + 2], x[j + 3]
+        for i in range(n):
+            total = fma(b[i], at_b, fma(a[i], at_a, product[i]))
+            product[i] = fma(d[i], at_d, fma(c[i], at_c, total))
+    for j in range(fours, n):
+        row, value = table[COVARIANCE + j], x[j]
+        for i in range(n):
+            product[i] = fma(row[i], value, product[i])
+    return max(0.0, _dot(product, x))
 
 
-@compiled
-def _inputs(
-    answers: FloatArray, base_rate: float, places: IntArray, clip: float, x: FloatArray
-) -> None:
-    """1, then the log-odds of the answers within ``[−clip + min(β, 0), clip + max(β, 0)]``, β those
-    of the base rate."""
-    base = math.log(base_rate / (1.0 - base_rate))
-    low, high = -clip + min(base, 0.0), clip + max(base, 0.0)
-    x[0] = 1.0
-    for place in range(1, len(x)):
-        p = min(max(answers[places[place] - 1], P_CLIP), 1.0 - P_CLIP)
-        x[place] = min(max(math.log(p / (1.0 - p)), low), high)
-
-
-@compiled
-def _answer(
-    mean: FloatArray,
-    covariance: FloatArray,
-    answers: FloatArray,
-    base_rate: float,
-    places: IntArray,
-    clip: float,
-) -> float:
-    x = np.empty(len(mean))
-    _inputs(answers, base_rate, places, clip, x)
-    logit = _score(mean, covariance, x)
-    if logit >= 0.0:
-        return 1.0 / (1.0 + math.exp(-logit))
-    e = math.exp(logit)
-    return e / (1.0 + e)
-
-
-@compiled
-def _learn_answers(
-    mean: FloatArray,
-    covariance: FloatArray,
-    prior_mean: FloatArray,
-    prior_variance: FloatArray,
-    memory: float,
-    answers: FloatArray,
-    base_rate: float,
-    places: IntArray,
-    clip: float,
-    label: int,
-) -> None:
-    x = np.empty(len(mean))
-    _inputs(answers, base_rate, places, clip, x)
-    _learn(mean, covariance, prior_mean, prior_variance, memory, x, label)
-
-
-@compiled
-def _drift(
-    mean: FloatArray,
-    covariance: FloatArray,
-    prior_mean: FloatArray,
-    prior_variance: FloatArray,
-    memory: float,
-) -> None:
-    keep = memory * memory
-    for i in range(len(mean)):
-        mean[i] = prior_mean[i] + memory * (mean[i] - prior_mean[i])
-        for j in range(len(mean)):
-            covariance[i, j] *= keep
-        covariance[i, i] += (1.0 - keep) * prior_variance[i]
-
-
-@compiled
-def _product_blocks(
-    covariance: FloatArray, bias_variance: FloatArray, x: FloatArray, product: FloatArray
-) -> float:
-    product[0] = bias_variance[0] * x[0]
-    variance: float = product[0] * x[0]
-    for block in range(len(covariance)):
-        first = 3 * block + 1
-        for i in range(3):
+@in_place
+def _product_blocks(table: FloatArray, x: FloatArray, product: FloatArray) -> float:
+    product[0] = table[COVARIANCE, 0] * x[0]
+    for first in range(1, len(x), BLOCK):
+        for i in range(first, first + BLOCK):
             total = 0.0
-            for j in range(3):
-                total += covariance[block, i, j] * x[first + j]
-            product[first + i] = total
-            variance += total * x[first + i]
-    return variance
+            for j in range(BLOCK):
+                total = fma(table[COVARIANCE + j, i], x[first + j], total)
+            product[i] = total
+    return max(0.0, _dot(product, x))
 
 
-@compiled
-def _score_blocks(
-    mean: FloatArray, covariance: FloatArray, bias_variance: FloatArray, x: FloatArray
-) -> float:
-    variance = _product_blocks(covariance, bias_variance, x, np.empty(len(x)))
-    return _moderate(_dot(mean, x), variance)
+@in_place
+def _drift(table: FloatArray, memory: float) -> None:
+    keep, n = memory * memory, table.shape[1]
+    mean, prior_mean, prior_variance = table[MEAN], table[PRIOR_MEAN], table[PRIOR_VARIANCE]
+    for i in range(n):
+        mean[i] = fma(memory, mean[i] - prior_mean[i], prior_mean[i])
+    for row in range(COVARIANCE, len(table)):
+        covariances = table[row]
+        for i in range(n):
+            covariances[i] *= keep
+    for i in range(n):
+        row = i if n <= WEIGHTS_FULL_MAX else (i + BLOCK - 1) % BLOCK
+        table[COVARIANCE + (row if i else 0), i] += (1.0 - keep) * prior_variance[i]
 
 
-@compiled
-def _learn_blocks(
-    mean: FloatArray,
-    covariance: FloatArray,
-    bias_variance: FloatArray,
-    prior_mean: FloatArray,
-    prior_variance: FloatArray,
-    memory: float,
-    x: FloatArray,
-    label: int,
-) -> None:
-    _drift_blocks(mean, covariance, bias_variance, prior_mean, prior_variance, memory)
-    product = np.empty(len(x))
-    variance = _product_blocks(covariance, bias_variance, x, product)
-    logit = _moderate(_dot(mean, x), variance)
-    step, shrink = _gains(logit, variance, label)
-    for i in range(len(x)):
-        mean[i] += step * product[i]
-    bias_variance[0] -= shrink * (product[0] * product[0])
-    for block in range(len(covariance)):
-        first = 3 * block + 1
-        for i in range(3):
-            for j in range(3):
-                covariance[block, i, j] -= shrink * (product[first + i] * product[first + j])
-
-
-@compiled
-def _drift_blocks(
-    mean: FloatArray,
-    covariance: FloatArray,
-    bias_variance: FloatArray,
-    prior_mean: FloatArray,
-    prior_variance: FloatArray,
-    memory: float,
-) -> None:
-    keep = memory * memory
-    for i in range(len(mean)):
-        mean[i] = prior_mean[i] + memory * (mean[i] - prior_mean[i])
-    bias_variance[0] = keep * bias_variance[0] + (1.0 - keep) * prior_variance[0]
-    for block in range(len(covariance)):
-        for i in range(3):
-            for j in range(3):
-                covariance[block, i, j] *= keep
-            covariance[block, i, i] += (1.0 - keep) * prior_variance[3 * block + 1 + i]
+@in_place
+def _shrink(table: FloatArray, factor: float, product: FloatArray) -> None:
+    """``P − factor·gg'``; the product of two numbers does not depend on their order: P stays
+    symmetric."""
+    n = len(product)
+    if n <= WEIGHTS_FULL_MAX:
+        for i in range(n):
+            row, value = table[COVARIANCE + i], product[i]
+            for j in range(n):
+                row[j] = fma(-factor, value * product[j], row[j])
+        return
+    table[COVARIANCE, 0] -= factor * (product[0] * product[0])
+    for first in range(1, n, BLOCK):
+        for i in range(first, first + BLOCK):
+            for j in range(BLOCK):
+                table[COVARIANCE + j, i] -= factor * (product[i] * product[first + j])

@@ -10,12 +10,12 @@ changed its kind.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
 from dtgol_core.config import Config, FeatureConfig, FeatureKind
-from dtgol_core.state import require_int, require_str
+from dtgol_core.state import SnapshotError, require_int, require_str
 from dtgol_core.types import FeatureValues, FloatArray, Rejection, Value
 
 ORDINAL, CONTINUOUS, NOMINAL = 0, 1, 2
@@ -38,6 +38,7 @@ _ACCEPTS = {
     "nominal": ("string", "number"),
 }
 _JSON_TYPES = ("number", "boolean", "string")
+_NUMBERS: Mapping[str, tuple[type, ...]] = {"number": (float, int), "boolean": (bool,)}
 _PLAIN = (float, int, str, bool)
 
 
@@ -75,19 +76,31 @@ class Addition:
     sibling: int
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedRecord:
+class EncodedRecord(NamedTuple):
     """A record as numbers: one per column, those about to be added included."""
 
     row: FloatArray
     observed: int
+    missing: tuple[str, ...] = ()
+    """Known features that were not observed, by name, sorted: the first `MISSING_MAX`."""
     additions: tuple[Addition, ...] = ()
     changed: tuple[tuple[str, Feature], ...] = ()
     """Features as they will be known once this record is absorbed; only those that change."""
     conflicts: int = 0
     """Cells of another kind than their feature, taken as missing."""
-    missing: tuple[str, ...] = ()
-    """Known features that were not observed, by name, sorted: the first `MISSING_MAX`."""
+
+
+class _Quick(NamedTuple):
+    """How cells of a settled feature are read in which nothing can be new.
+
+    ``types`` are the Python types it takes. ``places`` are the columns by known value; None: every
+    number goes to ``column``. ``levels`` are the columns of a nominal feature, 0 but for one.
+    """
+
+    types: tuple[type, ...]
+    column: int
+    places: Mapping[Any, int] | None
+    levels: tuple[int, ...]
 
 
 class Columns:
@@ -119,7 +132,7 @@ class Columns:
     1
     """
 
-    CACHES: ClassVar[tuple[str, ...]] = ("_settled",)
+    CACHES: ClassVar[tuple[str, ...]] = ("_quick", "_names")
 
     def __init__(self, config: Config) -> None:
         self._declared = config.features
@@ -128,7 +141,9 @@ class Columns:
         self._columns_max = config.copula.max_columns
         self.features: dict[str, Feature] = {}
         self.kinds = np.zeros(0, dtype=np.uint8)
-        self._settled: dict[str, int] = {}
+        self._quick: dict[str, _Quick] = {}
+        self._names: list[str] | None = None
+        """Sorted names of the features; None after a new one came."""
 
     @property
     def width(self) -> int:
@@ -137,30 +152,39 @@ class Columns:
 
     def read(self, record: FeatureValues) -> EncodedRecord | Rejection:
         """A record as a row, or the reason of its refusal. Changes nothing."""
-        row = [math.nan] * self.width
-        settled, observed = self._settled, len(record)
+        row, quick, observed = [math.nan] * self.width, self._quick, len(record)
         for name, value in record.items():
-            # Numbers of continuous features that are settled, in which nothing can be new.
-            kind, column = type(value), settled.get(name, -1)
-            if column < 0:
+            known = quick.get(name)
+            if known is None:
                 break
             if value is None:
                 observed -= 1
-            elif (kind is float or kind is int) and -MAGNITUDE_MAX <= value <= MAGNITUDE_MAX:  # type: ignore[operator]
-                row[column] = float(value)
-            else:
+                continue
+            types, column, places, levels = known
+            if type(value) not in types:
                 break
+            if places is None:
+                if not -MAGNITUDE_MAX <= value <= MAGNITUDE_MAX:  # type: ignore[operator]
+                    break
+                row[column] = float(value)
+                continue
+            column = places.get(value, -1)
+            if column < 0:
+                break
+            for level in levels:
+                row[level] = 0.0
+            row[column] = 1.0 if levels else float(value)
         else:
-            given = [name for name, value in record.items() if value is not None]
-            return EncodedRecord(np.array(row), observed, missing=self._missing_beside(given))
+            return EncodedRecord(np.array(row), observed, self._missing_in(record, observed))
         return self._read_slowly(record)
 
-    def _missing_beside(self, observed: list[str]) -> tuple[str, ...]:
-        """The known features that are not among these, at most `MISSING_MAX`.
-
-        Sorted: the order of the features after a restore is not that in which they came.
-        """
-        return tuple(sorted(self.features.keys() - observed)[:MISSING_MAX])
+    def _missing_in(self, record: FeatureValues, observed: int) -> tuple[str, ...]:
+        """The known features that a record of known ones does not have, at most `MISSING_MAX`."""
+        if observed == len(self.features):
+            return ()
+        if self._names is None:
+            self._names = sorted(self.features)
+        return tuple([name for name in self._names if record.get(name) is None][:MISSING_MAX])
 
     def _read_slowly(self, record: FeatureValues) -> EncodedRecord | Rejection:
         """The same for any record, cell by cell."""
@@ -169,10 +193,11 @@ class Columns:
         changed: list[tuple[str, Feature]] = []
         conflicts = 0
         observed: list[str] = []
-        for name, given in record.items():
-            if type(name) is not str:
-                given_type = type(name).__name__
+        for key, given in cast(Mapping[object, Any], record).items():  # as a library: anything
+            if not isinstance(key, str):
+                given_type = type(key).__name__
                 return Rejection("feature-name", f"a name must be a string, not {given_type}")
+            name = str(key)  # of numpy's own strings too
             value = given if type(given) in _PLAIN else _as_plain(given)
             if value is None or self._is_missing(name, value):
                 continue
@@ -200,13 +225,10 @@ class Columns:
             else:
                 row[feature.columns[0]] = float(value)
             observed.append(name)
+        # Sorted: the order of the features after a restore is not that in which they came.
+        missing = tuple(sorted(self.features.keys() - observed)[:MISSING_MAX])
         return EncodedRecord(
-            np.array(row),
-            len(observed),
-            tuple(additions),
-            tuple(changed),
-            conflicts,
-            self._missing_beside(observed),
+            np.array(row), len(observed), missing, tuple(additions), tuple(changed), conflicts
         )
 
     def retype(self, name: str, kind: FeatureKind) -> Rejection | None:
@@ -237,13 +259,33 @@ class Columns:
             self.kinds[feature.columns[0]] = feature.kind
 
     def _add(self, name: str, feature: Feature) -> None:
+        if name not in self.features:
+            self._names = None
         self.features[name] = feature
-        declared = self._declared.get(name)
-        bounded = declared is not None and not (declared.low is None and declared.high is None)
-        if feature.kind == CONTINUOUS and feature.columns and not feature.votes and not bounded:
-            self._settled[name] = feature.columns[0]
+        quick = self._quickly(name, feature)
+        if quick is None:
+            self._quick.pop(name, None)
         else:
-            self._settled.pop(name, None)
+            self._quick[name] = quick
+
+    def _quickly(self, name: str, feature: Feature) -> _Quick | None:
+        """How known cells of a feature are read; None while its kind is provisional."""
+        declared = self._declared.get(name, FeatureConfig())
+        if feature.votes or not feature.columns:
+            return None
+        if feature.kind == NOMINAL:
+            places = {
+                level: column
+                for level, column in feature.levels.items()
+                if not self._is_missing(name, level)
+            }
+            return _Quick((str,), -1, places, feature.columns)
+        if declared.low is not None or declared.high is not None:
+            return None
+        column = feature.columns[0]
+        types = tuple(each for accepted in feature.accepts for each in _NUMBERS[accepted])
+        changes = feature.kind == ORDINAL and feature.inferred
+        return _Quick(types, column, dict.fromkeys(feature.seen, column) if changes else None, ())
 
     def _is_missing(self, name: str, value: Value) -> bool:
         """NaN, or a text that means it; a feature declared nominal takes such a text as a level."""
@@ -384,6 +426,7 @@ class Columns:
         """The columns that `snapshot` described."""
         columns = Columns(config)
         kinds: dict[int, int] = {}
+        taken = 0
         for name, known in snapshot.items():
             feature = Feature(
                 kind=KIND_NAMES.index(known["kind"]),
@@ -400,10 +443,18 @@ class Columns:
                 conflicts=require_int(known.get("conflicts", 0)),
                 retired=tuple(map(require_int, known.get("retired", ()))),
             )
+            own = {*feature.columns}
+            if not {*feature.levels.values(), feature.other} - {-1} <= own or len(own) < len(
+                feature.columns
+            ):
+                raise SnapshotError(f"the snapshot is damaged: columns of feature {name}")
             columns._add(name, feature)
+            taken += len(feature.columns) + len(feature.retired)
             kinds.update(dict.fromkeys(feature.retired, ORDINAL))
             for column in feature.columns:
                 kinds[column] = CONTINUOUS if feature.kind == CONTINUOUS else ORDINAL
+        if taken != len(kinds):
+            raise SnapshotError("the snapshot is damaged: two features have one column")
         columns.kinds = np.array([kinds[column] for column in range(len(kinds))], dtype=np.uint8)
         return columns
 

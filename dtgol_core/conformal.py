@@ -6,13 +6,13 @@ In: p of a forecast; later p and its label. Out: the set of classes, ``(0,)``, `
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 
 from dtgol_core.config import DecisionConfig
-from dtgol_core.state import SnapshotError, require_shape
+from dtgol_core.state import COUNT_MAX, SnapshotError, require_shape
 
 WINDOW = 500
 """Labels of each class that p is compared with: coverage of 0.9 is then known to about 0.013."""
@@ -62,55 +62,64 @@ class ConformalSets:
     >>> sets.of(0.9)
     (0, 1)
     >>> for p, label in ((0.8, 1), (0.9, 1), (0.1, 0), (0.2, 0)):
-    ...     sets.learn([p], label)
+    ...     sets.learn(p, label)
     >>> sets.of(0.9), sets.of(0.5), sets.of(0.1)
     ((1,), (0, 1), (0,))
     """
 
-    kept: ClassVar[tuple[str, ...]] = ("p",)
-    CACHES: ClassVar[tuple[str, ...]] = ("_sorted_0", "_sorted_1")
+    CACHES: ClassVar[tuple[str, ...]] = ("_ordered_0", "_ordered_1", "_limits")
 
     def __init__(self, config: DecisionConfig) -> None:
         self._coverage = config.coverage
         self.scores = np.zeros((2, WINDOW))
-        self.labels = np.zeros(2, dtype=np.int64)
-        self.shifts = np.zeros(2)
-        # The scores that count of each class, in ascending order: they follow from `scores`.
-        self._sorted_0: list[float] = []
-        self._sorted_1: list[float] = []
+        self.labels = [0, 0]
+        self.shifts = [0.0, 0.0]
+        # These follow from the others. The scores that count of each class, in ascending order:
+        self._ordered_0: list[float] = []
+        self._ordered_1: list[float] = []
+        # The largest score with which each class is in the set:
+        self._limits = [math.inf, math.inf]
+        for y in BOTH:
+            self._find_limit(y)
 
     def of(self, p: float) -> tuple[int, ...]:
         """The set of a forecast."""
-        return tuple(y for y in BOTH if self._has(p, y)) or BOTH
+        limit_0, limit_1 = self._limits
+        if p <= limit_0:
+            return BOTH if 1.0 - p <= limit_1 else (0,)
+        return (1,) if 1.0 - p <= limit_1 else BOTH
 
-    def learn(self, kept: Sequence[float], label: int) -> None:
+    def learn(self, p: float, label: int) -> None:
         """A label, with the p that was given on arrival."""
-        (p,) = kept
-        missed = not self._has(p, label)
+        score = 1.0 - p if label else p
+        missed = score > self._limits[label]
         self.shifts[label] += RATE * (missed - (1.0 - self._coverage))
-        ordered, place = self._ordered(label), int(self.labels[label]) % WINDOW
+        ordered, place = self._ordered(label), self.labels[label] % WINDOW
         if len(ordered) == WINDOW:
             del ordered[bisect_left(ordered, float(self.scores[label, place]))]
-        score = _score(p, label)
         insort(ordered, score)
         self.scores[label, place] = score
         self.labels[label] += 1
+        self._find_limit(label)
 
-    def _has(self, p: float, y: int) -> bool:
+    def _find_limit(self, y: int) -> None:
+        """The conformal quantile: the ⌈(n + 1)·c_y⌉-th smallest score."""
         ordered = self._ordered(y)
-        level = self._coverage + float(self.shifts[y])
-        below = bisect_left(ordered, _score(p, y))
-        return below < math.ceil((len(ordered) + 1) * level)
+        rank = math.ceil((len(ordered) + 1) * (self._coverage + self.shifts[y]))
+        if rank > len(ordered):
+            self._limits[y] = math.inf
+        else:
+            self._limits[y] = ordered[rank - 1] if rank > 0 else -math.inf
 
     def _ordered(self, y: int) -> list[float]:
-        return self._sorted_1 if y else self._sorted_0
+        return self._ordered_1 if y else self._ordered_0
 
     def snapshot(self) -> dict[str, Any]:
         """Scores, counts and shifts."""
         return {
             "scores": self.scores.copy(),
-            "labels": self.labels.copy(),
-            "shifts": self.shifts.copy(),
+            "labels": np.array(self.labels),
+            "shifts": np.array(self.shifts),
         }
 
     @staticmethod
@@ -119,15 +128,15 @@ class ConformalSets:
         sets = ConformalSets(config)
         for name, like in sets.snapshot().items():
             require_shape(f"sets.{name}", snapshot[name], like.shape)
-            setattr(sets, name, snapshot[name].copy())
-        if (sets.labels < 0).any() or not np.isfinite(sets.shifts).all():
+        labels, shifts = snapshot["labels"], snapshot["shifts"]
+        scores = snapshot["scores"]
+        sound = ((labels >= 0) & (labels < COUNT_MAX)).all() and np.isfinite(shifts).all()
+        if not (sound and ((scores >= 0.0) & (scores <= 1.0)).all()):
             raise SnapshotError("the snapshot does not fit together: sets.labels or sets.shifts")
+        sets.scores = snapshot["scores"].copy()
+        sets.labels, sets.shifts = labels.tolist(), shifts.tolist()
         for y in BOTH:
-            filled = sets.scores[y, : min(int(sets.labels[y]), WINDOW)]
+            filled = sets.scores[y, : min(sets.labels[y], WINDOW)]
             sets._ordered(y).extend(np.sort(filled).tolist())
+            sets._find_limit(y)
         return sets
-
-
-def _score(p: float, y: int) -> float:
-    """The probability that p gives to the other class."""
-    return 1.0 - p if y else p

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from dtgol_core.compiled import compiled
+from dtgol_core.compiled import compiled, in_place
 from dtgol_core.config import CopulaConfig
-from dtgol_core.state import require_shape
+from dtgol_core.state import SnapshotError, require_shape
 from dtgol_core.types import FloatArray
 
 
@@ -40,7 +40,9 @@ class Copula:
     >>> copula = Copula(CopulaConfig())
     >>> copula.grow(2)
     >>> copula.correlation[0, 1] = copula.correlation[1, 0] = 0.8
-    >>> copula.absorb(np.array([1.0, np.nan]), np.zeros(2), step=10).round(3).tolist()
+    >>> latent = np.array([1.0, np.nan])
+    >>> copula.absorb(latent, np.zeros(2), step=10)
+    >>> latent.round(3).tolist()
     [1.0, 0.799]
     """
 
@@ -56,12 +58,13 @@ class Copula:
         wider[:known, :known] = self.correlation
         self.correlation = wider
 
-    def absorb(self, scores: FloatArray, spread: FloatArray, step: int) -> FloatArray:
-        """Complete a row from what is known before it, then learn from it."""
-        latent = scores.copy()
+    def absorb(self, latent: FloatArray, spread: FloatArray, step: int) -> None:
+        """Complete normal scores, in place, from what is known before them; then learn from them.
+
+        `latent` is NaN where a value is missing, `spread` the variance left in each interval.
+        """
         gamma = max(1.0 / (step + 1), self._floor)
         _learn(self.correlation, latent, spread, self._ridge, gamma)
-        return latent
 
     def snapshot(self) -> dict[str, Any]:
         """The correlation, shape (columns, columns)."""
@@ -71,8 +74,12 @@ class Copula:
     def restore(config: CopulaConfig, snapshot: dict[str, Any], columns: int) -> "Copula":
         """The copula that `snapshot` described, over so many columns."""
         copula = Copula(config)
-        require_shape("correlation", snapshot["correlation"], (columns, columns))
-        copula.correlation = snapshot["correlation"].copy()
+        correlation = snapshot["correlation"].copy()
+        require_shape("correlation", correlation, (columns, columns))
+        within = (np.abs(correlation) <= 1.0 + 1e-6).all() and (np.diag(correlation) == 1.0).all()
+        if not within or (correlation != correlation.T).any():
+            raise SnapshotError("the snapshot is damaged: correlations that cannot be")
+        copula.correlation = correlation
         return copula
 
 
@@ -100,7 +107,7 @@ def _learn(
             factor[p, p] += ridge
             for q in range(m):
                 regression[p, q] = keep * correlation[observed[p], missing[q]]
-        if _factorise(factor):
+        if _factorise(factor) or ridge >= 1.0:
             break
         ridge = min(1.0, ridge * 10.0)
     keep = 1.0 - ridge
@@ -154,7 +161,7 @@ def _learn(
         correlation[i, i] = 1.0
 
 
-@compiled
+@in_place
 def _factorise(matrix: FloatArray) -> bool:
     """Cholesky in place: the upper triangle U with UᵀU = matrix. False if it is not definite."""
     n = len(matrix)
@@ -172,7 +179,7 @@ def _factorise(matrix: FloatArray) -> bool:
     return True
 
 
-@compiled
+@in_place
 def _solve(factor: FloatArray, right: FloatArray) -> None:
     """Solve UᵀU X = right in place, for all columns of `right` at once."""
     n, m = right.shape

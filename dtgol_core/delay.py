@@ -5,23 +5,30 @@ and which instances are due. An instance keeps the vectors of its arrival and th
 experts want back with its label, so what is learnt later is exactly what was predicted from.
 Everything is bounded.
 
-Instances lie in blocks of 256 steps. A full block is never written again, so a snapshot store
-that has it can skip it; a block goes when the last of its instances has been settled.
+Instances lie in blocks of 256 steps (`pending`); a block goes when the last of its instances has
+been settled.
 """
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dtgol_core.config import DelayConfig
 from dtgol_core.ids import IdMemory, id_hash
-from dtgol_core.state import ENTRY_BYTES, SnapshotError, pack_ids, subsection, unpack_ids
-from dtgol_core.types import NO_VECTORS, LabelOutcome, Vectors
+from dtgol_core.pending import BLOCK_STEPS, NO_TIME, PendingBlock
+from dtgol_core.state import (
+    COUNT_MAX,
+    ENTRY_BYTES,
+    SnapshotError,
+    pack_ids,
+    require_count,
+    subsection,
+    unpack_ids,
+)
+from dtgol_core.types import Instance, LabelOutcome
 
-BLOCK_STEPS = 256
 EXPIRE_STEP_MAX = 64
 """Instances that expire at one step; the others follow at the next ones. A clock that jumps must
 not make one record cost as much as a whole table."""
@@ -33,24 +40,10 @@ _DEFAULTED = 2
 _EXPIRED = 4
 _ERASED = _EXPIRED + len(EXPIRY_SETTINGS)
 _GIVEN_UP = _ERASED + 1
+_SETTLED = {"outcome": (0, _GIVEN_UP), "step": (1, COUNT_MAX)}
+"""What the id memory may hold."""
 SHARED_BOUND = "state_bytes_max"
 """The bound of several learners together, by which their keeper has instances given up."""
-_ID_BYTES = 160
-"""What a waiting id takes besides its own text: entries in dicts and sets, by measurement."""
-_NO_TIME = np.iinfo(np.int64).min
-
-
-class PendingInstance(NamedTuple):
-    """An instance that waits for its label, as it was on arrival.
-
-    What each of the ``numbers`` means is up to the caller.
-    """
-
-    id: str
-    step: int
-    vectors: Vectors
-    numbers: Sequence[float]
-    event_time_ms: int | None
 
 
 class Departure(NamedTuple):
@@ -60,136 +53,11 @@ class Departure(NamedTuple):
     (``defaulted``). None: it is forgotten.
     """
 
-    instance: PendingInstance
+    id: str
+    instance: Instance
     setting: str
     label: int | None
     defaulted: bool
-
-
-class PendingBlock:
-    """The instances of 256 consecutive steps; rows are written once.
-
-    Attributes
-    ----------
-    vectors : (256, 2, columns), latent and original
-    scaled : (256, scales, columns), float32, the further scales that are kept
-    numbers : (256, numbers)
-    """
-
-    ARRAYS = ("vectors", "scaled", "numbers", "times", "id_text", "id_lengths")
-
-    def __init__(self, columns: int, numbers: int, scales: tuple[str, ...]) -> None:
-        self._scales = tuple(Vectors._fields.index(scale) for scale in scales)
-        self.ids: list[str] = []
-        self.vectors = np.zeros((BLOCK_STEPS, 2, columns))
-        self.scaled = np.zeros((BLOCK_STEPS, len(scales), columns), dtype=np.float32)
-        self.numbers = np.zeros((BLOCK_STEPS, numbers))
-        self.times = np.full(BLOCK_STEPS, _NO_TIME, dtype=np.int64)
-        self.waiting: set[int] = set()
-        self.id_bytes = 0
-        self._full: dict[str, Any] | None = None
-
-    def write(self, row: int, instance: PendingInstance) -> int:
-        """Write the next row; the block widens with the feature space while it is open.
-
-        Returns the bytes that it has grown by.
-        """
-        id, _, vectors, numbers, event_time_ms = instance
-        grown, missing = self.add_id(id), len(vectors.latent) - self.vectors.shape[2]
-        if missing:
-            before = self.bytes
-            wider = ((0, 0), (0, 0), (0, missing))
-            self.vectors, self.scaled = np.pad(self.vectors, wider), np.pad(self.scaled, wider)
-            grown += self.bytes - before
-        self.vectors[row, 0] = vectors.latent
-        self.vectors[row, 1] = vectors.original
-        for place, scale in enumerate(self._scales):
-            self.scaled[row, place] = vectors[scale]
-        self.numbers[row] = numbers
-        self.times[row] = _NO_TIME if event_time_ms is None else event_time_ms
-        self.waiting.add(row)
-        return grown
-
-    def add_id(self, id: str) -> int:
-        """The id of the next row; the bytes it takes."""
-        self.ids.append(id)
-        taken = _id_bytes(id)
-        self.id_bytes += taken
-        return taken
-
-    def erase(self, row: int) -> None:
-        """Blank a row. The block is another one for a store then."""
-        self.id_bytes -= len(self.ids[row].encode("utf-8", "surrogatepass"))
-        self.ids[row] = ""
-        self._full = None
-        for name in self.ARRAYS:
-            array = getattr(self, name, None)
-            if array is not None and name != "times":
-                fresh = array.copy()
-                fresh[row] = 0
-                setattr(self, name, fresh)
-        self.times = self.times.copy()
-        self.times[row] = _NO_TIME
-
-    @property
-    def bytes(self) -> int:
-        """What it takes in memory."""
-        arrays = (self.vectors, self.scaled, self.numbers, self.times)
-        return sum(array.nbytes for array in arrays) + self.id_bytes
-
-    def copy(self) -> "PendingBlock":
-        """An independent copy. The arrays of a full block are shared: they are never written again,
-        and `erase` makes new ones."""
-        other = object.__new__(PendingBlock)
-        vars(other).update(vars(self))
-        other.ids, other.waiting = self.ids.copy(), self.waiting.copy()
-        if len(self.ids) < BLOCK_STEPS:
-            for name in ("vectors", "scaled", "numbers", "times"):
-                setattr(other, name, getattr(self, name).copy())
-        return other
-
-    def read(self, row: int, step: int) -> PendingInstance:
-        """The instance in a row."""
-        made: list[Any] = list(NO_VECTORS)
-        made[0], made[1] = self.vectors[row, 0], self.vectors[row, 1]
-        for place, scale in enumerate(self._scales):
-            made[scale] = self.scaled[row, place]
-        time = int(self.times[row])
-        known = None if time == _NO_TIME else time
-        numbers = self.numbers[row].tolist()
-        return PendingInstance(self.ids[row], step, Vectors._make(made), numbers, known)
-
-    def snapshot(self) -> dict[str, Any]:
-        """The rows that are written. A full block is never written again: its arrays are shared."""
-        if self._full is not None:
-            return self._full
-        rows = len(self.ids)
-        text, lengths = pack_ids(self.ids)
-        written = (self.vectors, self.scaled, self.numbers, self.times)
-        if rows == BLOCK_STEPS:
-            self._full = _shared(dict(zip(self.ARRAYS, (*written, text, lengths), strict=True)))
-            return self._full
-        copies = (array[:rows].copy() for array in written)
-        return dict(zip(self.ARRAYS, (*copies, text, lengths), strict=True))
-
-    @staticmethod
-    def restore(
-        snapshot: dict[str, Any], columns: int, numbers: int, scales: tuple[str, ...]
-    ) -> "PendingBlock":
-        """The block that `snapshot` described, of a stream that has so many columns by now."""
-        ids = unpack_ids(snapshot["id_text"], snapshot["id_lengths"])
-        rows, spaces, width = snapshot["vectors"].shape
-        scaled = (rows, len(scales), width)
-        if (spaces, rows) != (2, len(ids)) or snapshot["scaled"].shape != scaled or width > columns:
-            raise SnapshotError("the snapshot does not fit together: vectors of the delay table")
-        if snapshot["numbers"].shape != (rows, numbers):
-            raise SnapshotError("the snapshot does not fit together: numbers of the delay table")
-        block = PendingBlock(width, numbers, scales)
-        block.ids = ids
-        block.id_bytes = sum(map(_id_bytes, ids))
-        for name in ("vectors", "scaled", "numbers", "times"):
-            getattr(block, name)[:rows] = snapshot[name]
-        return block
 
 
 class DelayTable:
@@ -204,15 +72,16 @@ class DelayTable:
         counts.
     numbers
         How many floats are kept with each instance, besides its vectors.
-    scales
-        Names of the further fields of `Vectors`, besides latent and original, that are kept.
+    scores
+        How many of the scores of `Vectors` are kept.
 
     Notes
     -----
-    Cost: O(1) per call, O(log n) per label with ``release = "step"`` and per instance with
-    ``expire_ms``. Memory: at most ``pending_max`` instances and, beyond the newest block,
-    ``pending_bytes_max`` bytes; a block of 256 stays as long as one of its instances waits. At most
-    `EXPIRE_STEP_MAX` instances leave at once, so a bound may be exceeded for some steps.
+    An instance is let in by two calls: `reserve` gives its row, into which the caller writes, and
+    `open` lets it wait. Cost: O(1) per call, O(log n) per label with ``release = "step"`` and per
+    instance with ``expire_ms``. Memory: at most ``pending_max`` instances and, beyond the newest
+    block, ``pending_bytes_max`` bytes; a block of 256 stays as long as one of its instances waits.
+    At most `EXPIRE_STEP_MAX` instances leave at once, so a bound may be exceeded for some steps.
 
     Attributes
     ----------
@@ -220,10 +89,11 @@ class DelayTable:
         The clock of the stream, kept up to date by the caller: ids are remembered by it.
     """
 
-    def __init__(self, config: DelayConfig, numbers: int, scales: tuple[str, ...] = ()) -> None:
+    def __init__(self, config: DelayConfig, numbers: int, scores: int = 0) -> None:
         self._config = config
         self._numbers = numbers
-        self._scales = scales
+        self._scores = scores
+        self._columns = 0
         self._blocks: dict[int, PendingBlock] = {}
         self._steps: dict[str, int] = {}
         self._oldest = 1
@@ -242,6 +112,8 @@ class DelayTable:
     def state_bytes(self) -> int:
         """Memory of all of it, about; the same after a restore. O(1)."""
         entries = len(self._labels) + len(self._queue) + len(self._early)
+        if self._config.expire_ms is not None:
+            entries += len(self._steps)  # of what is in order of time
         return self._bytes + ENTRY_BYTES * entries + self.settled.state_bytes
 
     @property
@@ -254,17 +126,13 @@ class DelayTable:
         """Labels that arrived before their features."""
         return len(self._early)
 
-    def waits(self, id: str) -> bool:
-        """Whether an instance of this id waits for its label."""
-        return id in self._steps
-
-    def knows(self, id: str) -> bool:
+    def knows(self, id: str, hash: int) -> bool:
         """Whether features of this id were answered before, as far as is remembered."""
-        return id in self._steps or self.settled.find(id) is not None
+        return id in self._steps or self.settled.find(hash) is not None
 
-    def expired_by(self, id: str) -> str | None:
+    def expired_by(self, hash: int) -> str | None:
         """The setting by which an id left without a label; None for any other id."""
-        settled = self.settled.find(id)
+        settled = self.settled.find(hash)
         if settled is None:
             return None
         if settled.outcome == _GIVEN_UP:
@@ -273,28 +141,41 @@ class DelayTable:
             return None
         return EXPIRY_SETTINGS[settled.outcome - _EXPIRED]
 
-    def open(self, instance: PendingInstance) -> list[Departure]:
-        """Let an instance wait. Returns those that leave because the table is full."""
-        number, row = divmod(instance.step, BLOCK_STEPS)
+    def reserve(self, step: int, columns: int) -> Instance:
+        """The row of the instance of a step, the next one, to be written before it is let in."""
+        number, row = divmod(step, BLOCK_STEPS)
         block = self._blocks.get(number)
         if block is None:
-            columns = len(instance.vectors.latent)
-            block = self._blocks[number] = PendingBlock(columns, self._numbers, self._scales)
+            block = self._blocks[number] = PendingBlock(columns, self._numbers, self._scores)
             self._bytes += block.bytes
-        while len(block.ids) < row:  # only step 0 of block 0, which does not exist
-            self._bytes += block.add_id("")
-        self._bytes += block.write(row, instance)
+        if not block.ids and row:  # step 0, which does not exist
+            self._bytes += block.add_id("", 0)
+        if block.spaces.shape[2] < columns:
+            self._bytes -= block.bytes
+            block.widen(columns - block.spaces.shape[2])
+            self._bytes += block.bytes
+        self._columns = columns
+        return block.read(row, step, columns)
+
+    def open(self, id: str, hash: int, step: int, event_time_ms: int | None) -> list[Departure]:
+        """Let an instance wait, whose row has been reserved and written.
+
+        Returns those that leave because the table is full.
+        """
+        number, row = divmod(step, BLOCK_STEPS)
+        block = self._blocks[number]
+        self._bytes += block.add_id(id, hash)
+        block.waiting.add(row)
         if not self._steps:
-            self._oldest = instance.step
-        self._steps[instance.id] = instance.step
-        if self._config.expire_ms is not None and instance.event_time_ms is not None:
-            heapq.heappush(self._by_time, (instance.event_time_ms, instance.step))
-            if len(self._by_time) > 2 * len(self._steps) + BLOCK_STEPS:
-                self._by_time = [entry for entry in self._by_time if self._waits(entry[1])]
-                heapq.heapify(self._by_time)
-        early = self._early.pop(instance.id, None)
+            self._oldest = step
+        self._steps[id] = step
+        if event_time_ms is not None:
+            block.times[row] = event_time_ms
+            if self._config.expire_ms is not None:
+                self._expire_later(event_time_ms, step)
+        early = self._early.pop(id, None) if self._early else None
         if early is not None:
-            self._enqueue(instance.step, early[0])
+            self._enqueue(step, early[0])
         left: list[Departure] = []
         while len(left) < EXPIRE_STEP_MAX:
             if len(self._steps) > self._config.pending_max:
@@ -308,6 +189,12 @@ class DelayTable:
                 break
         return left
 
+    def _expire_later(self, event_time_ms: int, step: int) -> None:
+        heapq.heappush(self._by_time, (event_time_ms, step))
+        if len(self._by_time) > 2 * len(self._steps) + BLOCK_STEPS:
+            self._by_time = [entry for entry in self._by_time if self._waits(entry[1])]
+            heapq.heapify(self._by_time)
+
     def add_label(self, id: str, label: int, step: int) -> tuple[LabelOutcome, list[str]]:
         """Take in a label. Returns what became of it, and ids of held labels given up for it."""
         waiting = self._steps.get(id)
@@ -320,9 +207,10 @@ class DelayTable:
             if outcome is LabelOutcome.CORRECTED_REPLACED:
                 self._labels[waiting] = label
             return outcome, []
-        settled = self.settled.find(id)
+        hash = id_hash(id)
+        settled = self.settled.find(hash)
         if settled is not None:
-            return self._again_settled(id, *settled, label), []
+            return self._again_settled(hash, *settled, label), []
         early = self._early.get(id)
         if early is not None:
             outcome = self._again(early[0], label)
@@ -341,31 +229,32 @@ class DelayTable:
         first = self._config.corrected == "first"
         return LabelOutcome.CORRECTED_IGNORED if first else LabelOutcome.CORRECTED_REPLACED
 
-    def settle_due(self, step: int) -> list[tuple[PendingInstance, int]]:
-        """Take out the instances whose labels are due at `step`, in order of their steps."""
+    def settle_due(self, step: int) -> list[tuple[str, Instance, int]]:
+        """Take out the instances whose labels are due at `step`, in order of their steps.
+
+        Each as its id, itself and the label.
+        """
         due = []
         lag = self._config.steps if self._config.release == "step" else 0
         while self._queue and self._queue[0] + lag <= step:
             ready = heapq.heappop(self._queue)
-            instance = self._take(ready).read(ready % BLOCK_STEPS, ready)
             label = self._labels.pop(ready)
-            self._remember(instance, label)
-            due.append((instance, label))
+            due.append((*self._settle(ready, label), label))
         return due
 
-    def oldest(self, steps: range, most: int) -> tuple[list[PendingInstance], int]:
+    def oldest(self, steps: range, most: int) -> tuple[list[Instance], int]:
         """The oldest instances of these steps that wait, and the step after the last one looked at.
 
         So many at most. Nothing changes.
         """
-        found: list[PendingInstance] = []
+        found: list[Instance] = []
         for number, block in self._blocks.items():
             if (number + 1) * BLOCK_STEPS <= steps.start:
                 continue
             for row in sorted(block.waiting):
                 step = number * BLOCK_STEPS + row
                 if step in steps:
-                    found.append(block.read(row, step))
+                    found.append(block.read(row, step, self._columns))
                     if len(found) == most:
                         return found, step + 1
         return found, steps.stop
@@ -407,9 +296,8 @@ class DelayTable:
             if step in self._labels:
                 left.append(self._leave(step, SHARED_BOUND))
                 continue
-            instance = self._take(step).read(step % BLOCK_STEPS, step)
-            self._remember(instance, _GIVEN_UP)
-            left.append(Departure(instance, SHARED_BOUND, None, defaulted=False))
+            gone = self._settle(step, _GIVEN_UP)
+            left.append(Departure(*gone, SHARED_BOUND, None, defaulted=False))
         return left
 
     def expire_early(self, step: int) -> list[str]:
@@ -438,14 +326,15 @@ class DelayTable:
             del self._early[id]
             found.append((id, 0))
         for number, block in list(self._blocks.items()):
-            for row in [row for row, id in enumerate(block.ids) if id and id_hash(id) == hash]:
+            hashes = block.hashes[: len(block.ids)]
+            for row in [row for row in np.flatnonzero(hashes == hash).tolist() if block.ids[row]]:
                 id, step = block.ids[row], number * BLOCK_STEPS + row
                 if row in block.waiting:
                     self._take(step)
                     if self._labels.pop(step, None) is not None:
                         self._queue.remove(step)
                         heapq.heapify(self._queue)
-                self.settled.remember(id, _ERASED, step, self.clock_ms)
+                self.settled.remember(hash, _ERASED, step, self.clock_ms)
                 before = block.bytes
                 block.erase(row)
                 if number in self._blocks:  # else it went with its last instance
@@ -478,22 +367,27 @@ class DelayTable:
             self._bytes -= block.bytes
         return block
 
+    def _settle(self, step: int, outcome: int) -> tuple[str, Instance]:
+        """Take an instance out, its id and itself, and remember what became of it."""
+        row, block = step % BLOCK_STEPS, self._take(step)
+        self.settled.remember(int(block.hashes[row]), outcome, step, self.clock_ms)
+        return block.ids[row], block.read(row, step, self._columns)
+
     def _leave(self, step: int, setting: str) -> Departure:
         """Take out an instance by a setting, and decide what is learnt of it."""
-        instance = self._take(step).read(step % BLOCK_STEPS, step)
         label = self._labels.pop(step, None)
         if label is not None:
             self._queue.remove(step)
             heapq.heapify(self._queue)
-            self._remember(instance, label)
-            return Departure(instance, setting, label, defaulted=False)
-        if self._config.expired != "drop":
-            self._remember(instance, _DEFAULTED + self._config.expired)
-            return Departure(instance, setting, self._config.expired, defaulted=True)
-        self._remember(instance, _EXPIRED + EXPIRY_SETTINGS.index(setting))
-        return Departure(instance, setting, None, defaulted=False)
+            return Departure(*self._settle(step, label), setting, label, defaulted=False)
+        default = self._config.expired
+        if default != "drop":
+            gone = self._settle(step, _DEFAULTED + default)
+            return Departure(*gone, setting, default, defaulted=True)
+        gone = self._settle(step, _EXPIRED + EXPIRY_SETTINGS.index(setting))
+        return Departure(*gone, setting, None, defaulted=False)
 
-    def _again_settled(self, id: str, outcome: int, step: int, label: int) -> LabelOutcome:
+    def _again_settled(self, hash: int, outcome: int, step: int, label: int) -> LabelOutcome:
         """A label of an instance that has left; from here on the newest value is remembered."""
         if outcome == _ERASED:
             return LabelOutcome.ERASED
@@ -504,11 +398,15 @@ class DelayTable:
             return LabelOutcome.REPEATED
         if known != label and not defaulted and self._config.corrected == "first":
             return LabelOutcome.CORRECTED_IGNORED
-        self.settled.remember(id, label, step, self.clock_ms)
+        self.settled.remember(hash, label, step, self.clock_ms)
         return LabelOutcome.CONFIRMED if known == label else LabelOutcome.CORRECTION_TOO_LATE
 
-    def _remember(self, instance: PendingInstance, outcome: int) -> None:
-        self.settled.remember(instance.id, outcome, instance.step, self.clock_ms)
+    def ends_at(self, step: int) -> bool:
+        """Whether the rows are those of all steps up to this one, so that the next one fits."""
+        return all(
+            len(block.ids) == min(BLOCK_STEPS, step + 1 - number * BLOCK_STEPS)
+            for number, block in self._blocks.items()
+        )
 
     def snapshot(self) -> dict[str, Any]:
         """Blocks, and what changes: waiting steps, queued labels, held labels, settled ids."""
@@ -543,21 +441,28 @@ class DelayTable:
         snapshot: dict[str, Any],
         numbers: int,
         columns: int,
-        scales: tuple[str, ...] = (),
+        scores: int = 0,
     ) -> "DelayTable":
-        """The table that `snapshot` described, of a stream that has so many columns."""
-        table = DelayTable(config, numbers, scales)
-        for number in snapshot["blocks"]:
+        """The table that `snapshot` described, of a stream that has so many columns.
+
+        The compiled loops of the experts take labels and steps as they come: both are checked here.
+        """
+        table = DelayTable(config, numbers, scores)
+        table._columns = columns
+        for number in map(require_count, snapshot["blocks"]):
             arrays = {name: snapshot[f"block/{number}/{name}"] for name in PendingBlock.ARRAYS}
-            table._blocks[number] = PendingBlock.restore(arrays, columns, numbers, scales)
+            table._blocks[number] = PendingBlock.restore(arrays, columns, numbers, scores)
+        _check_steps(snapshot)
         waiting = snapshot["waiting"].tolist()
         for step in waiting:
             number, row = divmod(step, BLOCK_STEPS)
             block = table._blocks[number]
             block.waiting.add(row)
             table._steps[block.ids[row]] = step
-            if config.expire_ms is not None and block.times[row] != _NO_TIME:
+            if config.expire_ms is not None and block.times[row] != NO_TIME:
                 table._by_time.append((int(block.times[row]), step))
+        if len(table._steps) < len(waiting):
+            raise SnapshotError("the snapshot does not fit together: an id that waits twice")
         heapq.heapify(table._by_time)
         table._oldest = waiting[0] if waiting else 1
         table._queue = snapshot["queued_step"].tolist()
@@ -567,21 +472,19 @@ class DelayTable:
         table._early = OrderedDict(zip(early, held, strict=True))
         table._bytes = sum(block.bytes for block in table._blocks.values())
         settled = subsection(snapshot, "settled")
+        for name, array in settled.items():
+            low, high = _SETTLED.get(name.rpartition("/")[2], (None, None))
+            if low is not None and not ((array >= low) & (array <= high)).all():
+                raise SnapshotError(f"the snapshot is damaged: settled/{name}")
         table.settled = IdMemory.restore(config.settled_max, config.settled_ms, settled)
         return table
 
 
-def _shared(arrays: dict[str, Any]) -> dict[str, Any]:
-    """Read-only views of arrays that state and snapshots have in common.
-
-    The state's own stay writable: to Numba a read-only array is of another type, for which it would
-    compile every loop anew, seconds long and inside of a serving worker.
-    """
-    views = {name: array.view() for name, array in arrays.items()}
-    for view in views.values():
-        view.flags.writeable = False
-    return views
-
-
-def _id_bytes(id: str) -> int:
-    return len(id.encode("utf-8", "surrogatepass")) + _ID_BYTES
+def _check_steps(snapshot: dict[str, Any]) -> None:
+    """Refuse labels that are none, and steps out of order or without an instance that waits."""
+    waiting, queued = snapshot["waiting"], snapshot["queued_step"]
+    labels = np.concatenate([snapshot["queued_label"], snapshot["early_label"]])
+    in_order = (np.diff(waiting) > 0).all() and (np.diff(queued) > 0).all()
+    exist = (waiting >= 1).all() and np.isin(queued, waiting).all()
+    if not (in_order and exist and np.isin(labels, (0, 1)).all()):
+        raise SnapshotError("the snapshot is damaged: steps or labels of the delay table")

@@ -8,11 +8,21 @@ its label is learnt and never predicted again.
 import math
 from typing import Any, TypeVar
 
+import numpy as np
+
+from dtgol_core.compiled import in_place
 from dtgol_core.config import EnsembleConfig
+from dtgol_core.elementary import sigmoid
 from dtgol_core.losses import log_loss
+from dtgol_core.state import SnapshotError, require_count
 from dtgol_core.types import FloatArray
 
 Number = TypeVar("Number", float, FloatArray)
+
+LATENT_RISK, ORIGINAL_RISK, RISK_LABELS, HORIZON, LATENT_ONLY, BETA = range(6)
+"""Places in the table of an ensemble; a horizon of 0 is none."""
+_TWICE_LN2 = 1.3862943611198906
+"""2 ln 2, written out: the C library's logarithm decides no bit."""
 
 
 class Ensemble:
@@ -38,33 +48,38 @@ class Ensemble:
     """
 
     def __init__(self, config: EnsembleConfig, latent_only: bool = False) -> None:
-        self._config = config
-        self._latent_only = latent_only
-        self.latent_risk = 0.0
-        self.original_risk = 0.0
-        self.labels_learnt = 0
+        settings = config.horizon or 0, latent_only, config.beta
+        self.beta = config.beta
+        self.table = np.array([0.0, 0.0, 0.0, *settings])
+        """Risks, labels learnt and settings: a compiled loop takes all of it as one array."""
+
+    @property
+    def latent_risk(self) -> float:
+        """Losses of the latent space so far."""
+        return float(self.table[LATENT_RISK])
+
+    @property
+    def original_risk(self) -> float:
+        """Losses of the original space so far."""
+        return float(self.table[ORIGINAL_RISK])
+
+    @property
+    def labels_learnt(self) -> int:
+        """Labels so far."""
+        return int(self.table[RISK_LABELS])
 
     def latent_weight(self) -> float:
         """α, the weight of the latent space."""
-        if self._latent_only:
-            return 1.0
-        if not self.labels_learnt:
-            return 0.5
-        horizon = self._config.horizon or self.labels_learnt
-        x = math.sqrt(2.0 * math.log(2.0) / horizon) * (self.original_risk - self.latent_risk)
-        # beyond 700 the exponential overflows and the weight is 0 or 1 to the last bit anyway
-        return 1.0 / (1.0 + math.exp(-min(max(x, -700.0), 700.0)))
+        return latent_weight(self.table)
 
     def blend(self, persistent: Number, transient: Number) -> Number:
         """The answer of one space from its two tracks; weights are blended like answers."""
         # written so that two equal tracks give their answer to the last bit
-        return persistent + (1.0 - self._config.beta) * (transient - persistent)
+        return persistent + (1.0 - self.beta) * (transient - persistent)
 
     def reweigh(self, latent: float, original: float, label: int) -> None:
         """Add the losses of the answers that both spaces gave on arrival."""
-        self.latent_risk += log_loss(latent, label)
-        self.original_risk += log_loss(original, label)
-        self.labels_learnt += 1
+        reweigh(self.table, latent, original, label)
 
     def snapshot(self) -> dict[str, Any]:
         """Both risks and the number of labels learnt."""
@@ -80,7 +95,29 @@ class Ensemble:
     ) -> "Ensemble":
         """The ensemble that `snapshot` described."""
         ensemble = Ensemble(config, latent_only)
-        ensemble.latent_risk = snapshot["latent_risk"]
-        ensemble.original_risk = snapshot["original_risk"]
-        ensemble.labels_learnt = snapshot["labels_learnt"]
+        ensemble.table[LATENT_RISK] = snapshot["latent_risk"]
+        ensemble.table[ORIGINAL_RISK] = snapshot["original_risk"]
+        ensemble.table[RISK_LABELS] = require_count(snapshot["labels_learnt"])
+        if not 0.0 <= ensemble.table[: ORIGINAL_RISK + 1].max() < math.inf:
+            raise SnapshotError("the snapshot is damaged: a risk that is no sum of losses")
         return ensemble
+
+
+@in_place
+def latent_weight(table: FloatArray) -> float:
+    """α, by the table of an ensemble."""
+    if table[LATENT_ONLY] != 0.0:
+        return 1.0
+    if table[RISK_LABELS] == 0.0:
+        return 0.5
+    horizon = table[HORIZON] if table[HORIZON] > 0.0 else table[RISK_LABELS]
+    rate = math.sqrt(_TWICE_LN2 / horizon)
+    return sigmoid(rate * (table[ORIGINAL_RISK] - table[LATENT_RISK]))
+
+
+@in_place
+def reweigh(table: FloatArray, latent: float, original: float, label: int) -> None:
+    """Add two losses and a label to the table of an ensemble."""
+    table[LATENT_RISK] += log_loss(latent, label)
+    table[ORIGINAL_RISK] += log_loss(original, label)
+    table[RISK_LABELS] += 1.0

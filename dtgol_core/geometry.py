@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from dtgol_core.buffer import UNVERIFIED, FineBuffer
+from dtgol_core import buffer as fine
+from dtgol_core import graph as ascents
+from dtgol_core.buffer import FREE, NOBODY, STEP, BufferState, FineBuffer
+from dtgol_core.compiled import compiled, in_place
 from dtgol_core.config import GraphConfig
-from dtgol_core.graph import Graph
+from dtgol_core.graph import Graph, GraphState
 from dtgol_core.state import SnapshotError, flatten, subsection
-from dtgol_core.types import Vectors
+from dtgol_core.types import FloatArray, Vectors
 
 
 class Geometry:
@@ -27,51 +30,40 @@ class Geometry:
     """
 
     def __init__(self, config: GraphConfig, linked: bool = True) -> None:
+        self._config = config
         self.buffer = FineBuffer(config)
         self.graph = Graph(config)
-        self._linked = linked
+        self.linked = linked
 
     def grow(self, columns: int) -> None:
         """Add columns."""
         self.buffer.grow(columns)
 
+    def make_room(self) -> None:
+        """See to it that a slot is free."""
+        self.buffer.make_room()
+        self.graph.make_room(len(self.buffer.steps) if self.linked else 0)
+
     def enter(self, step: int, vectors: Vectors) -> int:
         """Let the present record in and bring the graph up to date. Returns its slot."""
-        slot = self._enter(step, vectors, UNVERIFIED)
-        if self._linked:
-            self.graph.update(self.buffer.steps)
-        return slot
+        self.make_room()
+        return enter(self.buffer.state, self.graph.state, self.linked, step, vectors.spaces)
 
     def join(self, slot: int) -> None:
         """The present record joins the unverified window."""
-        self._leave(self.buffer.join_window(slot))
+        join(self.buffer.state, self.graph.state, self.linked, slot, self._config.unverified)
 
     def verify(self, step: int, vectors: Vectors, label: int) -> None:
         """A learnt instance moves to the verified set, or leaves if that holds only newer ones."""
-        if not self.buffer.admits(step):
-            self.forget(step)
-            return
-        slot = self.buffer.find(step)
-        if slot is None:
-            slot = self._enter(step, vectors, label)
-        self._leave(self.buffer.verify(step, slot, label))
+        self.make_room()
+        verify(
+            self.buffer.state, self.graph.state, self.linked,
+            step, vectors.spaces, label, self._config.verified,
+        )  # fmt: skip
 
     def forget(self, step: int) -> None:
         """Let the instance of a step go, if it is here."""
-        slot = self.buffer.find(step)
-        self._leave([] if slot is None else [slot])
-
-    def _enter(self, step: int, vectors: Vectors, label: int) -> int:
-        slot = self.buffer.enter(step, vectors, label)
-        if self._linked:
-            self.graph.insert(slot, self.buffer.latent, self.buffer.steps)
-        return slot
-
-    def _leave(self, slots: list[int]) -> None:
-        for slot in slots:
-            if self._linked:
-                self.graph.evict(slot)
-            self.buffer.leave(slot)
+        forget(self.buffer.state, self.graph.state, self.linked, step)
 
     def snapshot(self) -> dict[str, Any]:
         """Buffer and graph."""
@@ -87,6 +79,78 @@ class Geometry:
         geometry.buffer = buffer
         geometry.graph = Graph.restore(config, subsection(snapshot, "graph"), buffer.latent)
         taken = np.flatnonzero(buffer.steps >= 0).tolist() if linked else []
-        if sorted(geometry.graph.nodes().tolist()) != taken:
+        slots = len(buffer.steps) if linked else 0
+        nodes = sorted(geometry.graph.nodes().tolist())
+        if nodes != taken or len(geometry.graph.density) != slots:
             raise SnapshotError("the snapshot does not fit together: nodes of the graph")
         return geometry
+
+
+@in_place
+def has_room(buffer: BufferState) -> bool:
+    """Whether a slot is free."""
+    _, _, _, lists = buffer
+    free: int = lists[FREE, 0]
+    return free > 0
+
+
+@compiled
+def enter(
+    buffer: BufferState, graph: GraphState, linked: bool, step: int, spaces: FloatArray
+) -> int:
+    """Let the present record in and bring the graph up to date; its slot."""
+    vectors, columns, nodes, _ = buffer
+    slot = fine.enter(buffer, step, spaces)
+    if linked:
+        latent = vectors[0], columns[0]
+        ascents.insert(graph, slot, latent)
+        ascents.update(graph, nodes[STEP], latent)
+    return slot
+
+
+@compiled
+def join(buffer: BufferState, graph: GraphState, linked: bool, slot: int, most: int) -> None:
+    """Let a slot join the window, and the oldest leave it if there are too many."""
+    _, _, _, lists = buffer
+    _leave(buffer, graph, linked, fine.join_window(lists, slot, most))
+
+
+@compiled
+def verify(
+    buffer: BufferState,
+    graph: GraphState,
+    linked: bool,
+    step: int,
+    spaces: FloatArray,
+    label: int,
+    most: int,
+) -> None:
+    """Let a learnt instance join the verified ones, and the oldest of these leave if there are too
+    many. One that had left the window comes back: a slot must be free."""
+    vectors, columns, nodes, lists = buffer
+    slot = fine.find(nodes, step)
+    if not fine.admits(nodes, lists, step, most):
+        _leave(buffer, graph, linked, slot)
+        return
+    if slot == NOBODY:
+        slot = fine.enter(buffer, step, spaces)
+        if linked:
+            ascents.insert(graph, slot, (vectors[0], columns[0]))
+    _leave(buffer, graph, linked, fine.verify(nodes, lists, slot, label, most))
+
+
+@compiled
+def forget(buffer: BufferState, graph: GraphState, linked: bool, step: int) -> None:
+    """Let the instance of a step go, if it is here."""
+    _, _, nodes, _ = buffer
+    _leave(buffer, graph, linked, fine.find(nodes, step))
+
+
+@compiled
+def _leave(buffer: BufferState, graph: GraphState, linked: bool, slot: int) -> None:
+    vectors, columns, _, _ = buffer
+    if slot == NOBODY:
+        return
+    if linked:
+        ascents.evict(graph, slot, (vectors[0], columns[0]))
+    fine.leave(buffer, slot)

@@ -1,147 +1,137 @@
 """The compiled loops of tracks and soft labels: logistic regressions over rows of the fine buffer.
 
-Weights have the bias first; vectors are (slots, columns); a set of rows is named by its slots.
+Weights have the bias first; a set of rows is named by its slots.
 Sums run over columns or rows in their order, one sum beside the other, never one sum in parts: the
-bits are those of the plain formula. All loops are in one file because Numba's cache does not notice
-when a function of another file changes.
+bits are those of the plain formula.
 """
 
-import math
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from dtgol_core.compiled import compiled
-from dtgol_core.exponential import exp, sigmoid
-from dtgol_core.types import FloatArray, IntArray
+from dtgol_core.compiled import compiled, fma, in_place
+from dtgol_core.elementary import exp, sigmoid
+from dtgol_core.losses import entropy
+from dtgol_core.types import FloatArray, IntArray, SlotVectors
 
-Labels: TypeAlias = npt.NDArray[np.int8]
+Labels: TypeAlias = npt.NDArray[np.integer]
 """0, 1, or less than 0 for an instance without a true label."""
-_CLIP = 1e-12
+FEW = 8
+"""Up to an eighth of the slots are looked at one by one."""
 
 
-@compiled
+@in_place
 def score(weights: FloatArray, vector: FloatArray) -> float:
     """``σ(w·u)``."""
     logit = weights[0]
     for column in range(len(vector)):
-        logit += weights[column + 1] * vector[column]
+        logit = fma(weights[column + 1], vector[column], logit)
     return sigmoid(logit)
 
 
-@compiled
-def answers(weights: FloatArray, branch: FloatArray, vector: FloatArray) -> tuple[float, float]:
-    """The scores of two sets of weights."""
-    return score(weights, vector), score(branch, vector)
-
-
-@compiled
-def score_both(
-    latent_weights: FloatArray,
-    latent: FloatArray,
-    original_weights: FloatArray,
-    original: FloatArray,
-) -> tuple[float, float]:
-    """The scores of a record in both spaces."""
-    return score(latent_weights, latent), score(original_weights, original)
-
-
-@compiled
-def learn(weights: FloatArray, vector: FloatArray, label: int, rate: float, l2: float) -> None:
-    """``w ← w − rate·((σ(w·u) − y)·u + l2·w)``, the bias without the last term."""
-    residual = score(weights, vector) - label
+@in_place
+def learn(weights: FloatArray, vector: FloatArray, label: int, rate: float, l2: float) -> float:
+    """``w ← w − rate·((σ(w·u) − y)·u + l2·w)``, the bias without the last term; σ(w·u) before."""
+    p = score(weights, vector)
+    residual = p - label
     weights[0] -= rate * residual
     for column in range(len(vector)):
         weights[column + 1] -= rate * (residual * vector[column] + l2 * weights[column + 1])
+    return p
 
 
-@compiled
+@in_place
 def _probabilities(
     weights: FloatArray,
-    vectors: FloatArray,
+    vectors: SlotVectors,
     slots: IntArray,
-    first: int,
-    last: int,
+    logits: FloatArray,
     probability: FloatArray,
 ) -> None:
-    """``σ(w·u)`` of the rows in slots[first:last], by place; four sums side by side."""
-    columns = vectors.shape[1]
-    fours = first + (last - first) // 4 * 4
-    for place in range(first, fours, 4):
-        a, b = vectors[slots[place]], vectors[slots[place + 1]]
-        c, d = vectors[slots[place + 2]], vectors[slots[place + 3]]
-        at_a = at_b = at_c = at_d = weights[0]
-        for column in range(columns):
-            weight = weights[column + 1]
-            at_a += weight * a[column]
-            at_b += weight * b[column]
-            at_c += weight * c[column]
-            at_d += weight * d[column]
-        probability[place], probability[place + 1] = at_a, at_b
-        probability[place + 2], probability[place + 3] = at_c, at_d
-    for place in range(fours, last):
-        logit, row = weights[0], vectors[slots[place]]
-        for column in range(columns):
-            logit += weights[column + 1] * row[column]
-        probability[place] = logit
-    for place in range(first, last):
+    """``σ(w·u)`` of the rows in `slots`, by place.
+
+    Many at once are taken from the columns, where the processor works on neighbouring slots; the
+    logits of all others, which are then in `logits` too, cost less than to leave them out.
+    """
+    rows, columns = vectors
+    if FEW * len(slots) >= len(rows):
+        _logits(weights, columns, logits)
+        for place in range(len(slots)):
+            probability[place] = logits[slots[place]]
+    else:
+        for place in range(len(slots)):
+            logit, slot = weights[0], slots[place]
+            for column in range(len(columns)):
+                logit = fma(weights[column + 1], rows[slot, column], logit)
+            probability[place] = logit
+    for place in range(len(slots)):
         probability[place] = sigmoid(probability[place])
 
 
-@compiled
-def _gradient(
-    vectors: FloatArray,
-    slots: IntArray,
-    first: int,
-    last: int,
-    residual: FloatArray,
-    gradient: FloatArray,
-) -> None:
-    """``Σ residual·(1, u)`` over slots[first:last], residuals by place; four columns at once."""
-    total, columns = 0.0, vectors.shape[1]
-    for place in range(first, last):
-        total += residual[place]
-    gradient[0] = total
-    fours = columns // 4 * 4
+@in_place
+def _logits(weights: FloatArray, columns: FloatArray, logits: FloatArray) -> None:
+    """``w·u`` of all slots; four columns at a time, each sum in the order of columns."""
+    width, count = columns.shape
+    for slot in range(count):
+        logits[slot] = weights[0]
+    fours = width // 4 * 4
     for column in range(0, fours, 4):
-        a = b = c = d = 0.0
-        for place in range(first, last):
-            row, factor = vectors[slots[place]], residual[place]
-            a += factor * row[column]
-            b += factor * row[column + 1]
-            c += factor * row[column + 2]
-            d += factor * row[column + 3]
-        gradient[column + 1], gradient[column + 2] = a, b
-        gradient[column + 3], gradient[column + 4] = c, d
-    for column in range(fours, columns):
-        total = 0.0
-        for place in range(first, last):
-            total += residual[place] * vectors[slots[place], column]
-        gradient[column + 1] = total
+        a, b = columns[column], columns[column + 1]
+        c, d = columns[column + 2], columns[column + 3]
+        by_a, by_b = weights[column + 1], weights[column + 2]
+        by_c, by_d = weights[column + 3], weights[column + 4]
+        for slot in range(count):
+            total = fma(by_b, b[slot], fma(by_a, a[slot], logits[slot]))
+            logits[slot] = fma(by_d, d[slot], fma(by_c, c[slot], total))
+    for column in range(fours, width):
+        values, weight = columns[column], weights[column + 1]
+        for slot in range(count):
+            logits[slot] = fma(weight, values[slot], logits[slot])
+
+
+@in_place
+def _gradient(
+    vectors: FloatArray, slots: IntArray, residual: FloatArray, gradient: FloatArray
+) -> None:
+    """``Σ residual·(1, u)`` over the rows in `slots`, residuals by place; four rows at a time."""
+    columns, count, total = vectors.shape[1], len(slots), 0.0
+    for place in range(count):
+        total += residual[place]
+    for column in range(columns + 1):
+        gradient[column] = 0.0
+    gradient[0] = total
+    fours = count // 4 * 4
+    for place in range(0, fours, 4):
+        a, b = vectors[slots[place]], vectors[slots[place + 1]]
+        c, d = vectors[slots[place + 2]], vectors[slots[place + 3]]
+        at_a, at_b = residual[place], residual[place + 1]
+        at_c, at_d = residual[place + 2], residual[place + 3]
+        for column in range(columns):
+            total = fma(at_b, b[column], fma(at_a, a[column], gradient[column + 1]))
+            gradient[column + 1] = fma(at_d, d[column], fma(at_c, c[column], total))
+    for place in range(fours, count):
+        row, factor = vectors[slots[place]], residual[place]
+        for column in range(columns):
+            gradient[column + 1] = fma(factor, row[column], gradient[column + 1])
 
 
 @compiled
 def rehearse(
     weights: FloatArray,
-    vectors: FloatArray,
+    vectors: SlotVectors,
     label: Labels,
-    steps: IntArray,
+    slots: IntArray,
     rate: float,
     l2: float,
 ) -> None:
-    """One step on the mean cross entropy of the taken slots (`steps` ≥ 0) with a true label."""
-    slots, count = np.empty(len(label), dtype=np.int64), 0
-    for slot in range(len(label)):
-        slots[count] = slot
-        count += steps[slot] >= 0 and label[slot] >= 0
-    if count == 0:
-        return
+    """One step on the mean cross entropy of the rows in `slots` with their true labels."""
+    count, logits = len(slots), np.empty(len(vectors[0]))
     residual, gradient = np.empty(count), np.empty(len(weights))
-    _probabilities(weights, vectors, slots, 0, count, residual)
+    _probabilities(weights, vectors, slots, logits, residual)
     for place in range(count):
         residual[place] -= label[slots[place]]
-    _gradient(vectors, slots, 0, count, residual, gradient)
+    _gradient(vectors[0], slots, residual, gradient)
     weights[0] -= rate * gradient[0] / count
     for column in range(1, len(weights)):
         weights[column] -= rate * (gradient[column] / count + l2 * weights[column])
@@ -151,55 +141,46 @@ def rehearse(
 def branch(
     weights: FloatArray,
     branched: FloatArray,
-    vectors: FloatArray,
+    vectors: SlotVectors,
     slots: IntArray,
     soft: FloatArray,
     rate: float,
 ) -> None:
     """``branched = w − rate·Σ (σ(w·u) − soft)·u`` over the rows in `slots`."""
-    residual, gradient = np.empty(len(slots)), np.empty(len(weights))
-    _probabilities(weights, vectors, slots, 0, len(slots), residual)
-    for place in range(len(slots)):
+    count, logits = len(slots), np.empty(len(vectors[0]))
+    residual, gradient = np.empty(count), np.empty(len(weights))
+    _probabilities(weights, vectors, slots, logits, residual)
+    for place in range(count):
         residual[place] -= soft[slots[place]]
-    _gradient(vectors, slots, 0, len(slots), residual, gradient)
+    _gradient(vectors[0], slots, residual, gradient)
     for column in range(len(weights)):
         branched[column] = weights[column] - rate * gradient[column]
 
 
-@compiled
-def _entropy(p: float) -> float:
-    p = min(max(p, _CLIP), 1.0 - _CLIP)
-    return -(p * math.log(p) + (1.0 - p) * math.log(1.0 - p))
-
-
-@compiled
+@in_place
 def _descend(
     weights: FloatArray,
-    latent: FloatArray,
+    latent: SlotVectors,
     members: IntArray,
-    first: int,
-    last: int,
     target: FloatArray,
     probability: FloatArray,
     gradient: FloatArray,
     rate: float,
 ) -> None:
     """One gradient step on the mean soft cross entropy; `probability` is that of the members."""
-    for place in range(first, last):
+    for place in range(len(members)):
         probability[place] -= target[members[place]]
-    _gradient(latent, members, first, last, probability, gradient)
-    scale = rate / (last - first)
+    _gradient(latent[0], members, probability, gradient)
+    scale = rate / len(members)
     for column in range(len(weights)):
         weights[column] -= scale * gradient[column]
 
 
-@compiled
+@in_place
 def _advance(
     weights: FloatArray,
-    latent: FloatArray,
+    latent: SlotVectors,
     members: IntArray,
-    first: int,
-    last: int,
     neighbour: FloatArray,
     prototypes: FloatArray,
     trust: FloatArray,
@@ -207,22 +188,22 @@ def _advance(
     rate: float,
     steps: int,
     soft: FloatArray,
-    probability: FloatArray,
-    own: FloatArray,
-    near: FloatArray,
+    logits: FloatArray,
+    work: FloatArray,
     gradient: FloatArray,
 ) -> None:
-    """Fuse the views of one frontier, members[first:last], then let the classifier learn them."""
-    # Logarithms are calls and exponentials are not: in loops of their own the latter are computed
-    # several at once.
-    _probabilities(weights, latent, members, first, last, probability)
-    for place in range(first, last):
-        own[place] = -_entropy(probability[place]) * temperature
-        near[place] = -_entropy(neighbour[members[place]]) * temperature
-    for place in range(first, last):
-        own[place] = exp(own[place])
-        near[place] = exp(near[place])
-    for place in range(first, last):
+    """Fuse the views of one frontier, `members`, then let the classifier learn them."""
+    count = len(members)
+    probability, own, near = work[0, :count], work[1, :count], work[2, :count]
+    _probabilities(weights, latent, members, logits, probability)
+    for place in range(count):
+        near[place] = neighbour[members[place]]
+    # in loops of their own logarithms and exponentials are computed several at once
+    for place in range(count):
+        own[place] = exp(-entropy(probability[place]) * temperature)
+    for place in range(count):
+        near[place] = exp(-entropy(near[place]) * temperature)
+    for place in range(count):
         slot, intrinsic = members[place], probability[place]
         side = 1 if intrinsic > 0.5 else 0
         fused = own[place] * intrinsic + trust[side] * prototypes[side]
@@ -230,15 +211,15 @@ def _advance(
         soft[slot] = fused / (own[place] + trust[side] + near[place])
     for step in range(steps):
         if step > 0:
-            _probabilities(weights, latent, members, first, last, probability)
-        _descend(weights, latent, members, first, last, soft, probability, gradient, rate)
+            _probabilities(weights, latent, members, logits, probability)
+        _descend(weights, latent, members, soft, probability, gradient, rate)
 
 
 @compiled
 def spread(
     nodes: IntArray,
     parent: IntArray,
-    latent: FloatArray,
+    latent: SlotVectors,
     label: Labels,
     weights: FloatArray,
     prototypes: FloatArray,
@@ -252,21 +233,21 @@ def spread(
 
     `weights` is the travelling classifier, which learns along the way; `soft` is written.
     """
-    slots = len(label)
-    n = len(nodes)
+    slots, n = len(label), len(nodes)
     members = np.empty(n, dtype=np.int64)  # in order of activation
+    unverified = np.empty(n, dtype=np.int64)  # in the order of nodes
     active = np.zeros(slots, dtype=np.bool_)
     neighbour = np.zeros(slots)
-    probability, own, near = np.empty(n), np.empty(n), np.empty(n)
+    work, logits = np.empty((3, n)), np.empty(slots)
     gradient = np.empty(len(weights))
     trust = np.empty(2)  # in the two prototypes
     for side in range(2):
-        trust[side] = exp(-_entropy(prototypes[side]) * temperature)
+        trust[side] = exp(-entropy(prototypes[side]) * temperature)
 
     # Verified instances first; the soft label of each active node is added up at its parent.
     total = np.zeros(slots)
     children = np.zeros(slots)
-    count = 0
+    count, others = 0, 0
     for place in range(n):
         slot = nodes[place]
         if label[slot] >= 0:
@@ -274,6 +255,10 @@ def spread(
             active[slot] = True
             members[count] = slot
             count += 1
+        else:
+            unverified[others] = slot
+            others += 1
+    unverified = unverified[:others]
 
     # Ascending: the frontier is the parents of the newest active nodes.
     newest = 0
@@ -294,46 +279,44 @@ def spread(
             neighbour[slot] = total[slot] / children[slot]
         if count > first:
             _advance(
-                weights, latent, members, first, count, neighbour, prototypes, trust,
-                temperature, rate, frontier_steps, soft, probability, own, near, gradient,
+                weights, latent, members[first:count], neighbour, prototypes, trust, temperature,
+                rate, frontier_steps, soft, logits, work, gradient,
             )  # fmt: skip
         newest = first
 
     # Descending: frontiers are the nodes one, two, … edges below the active ones. Parents stand
     # before their children in `nodes`, so one pass gives the depth, and a counting sort the order.
-    depth = np.zeros(slots, dtype=np.int64)
+    depth, ends = np.zeros(slots, dtype=np.int64), np.zeros(n + 2, dtype=np.int64)
     deepest = 0
-    for place in range(n):
-        slot = nodes[place]
+    for place in range(others):
+        slot = unverified[place]
         if not active[slot]:
-            depth[slot] = depth[parent[slot]] + 1
-            deepest = max(deepest, depth[slot])
-    starts = np.zeros(deepest + 2, dtype=np.int64)
-    for place in range(n):
-        starts[depth[nodes[place]] + 1] += 1
-    for level in range(deepest + 1):
-        starts[level + 1] += starts[level]
-    ends = starts.copy()
-    for place in range(n):
-        slot = nodes[place]
-        if depth[slot] > 0:
-            members[ends[depth[slot]]] = slot
-            ends[depth[slot]] += 1
+            below = depth[parent[slot]] + 1
+            depth[slot] = below
+            ends[below + 1] += 1
+            deepest = max(deepest, below)
+    ends[1] = count
     for level in range(1, deepest + 1):
-        for place in range(starts[level], starts[level + 1]):
+        ends[level + 1] += ends[level]
+    for place in range(others):
+        slot = unverified[place]
+        level = depth[slot]
+        if level > 0:
+            members[ends[level]] = slot
+            ends[level] += 1
+    for level in range(1, deepest + 1):
+        last = ends[level]
+        for place in range(count, last):
             neighbour[members[place]] = soft[parent[members[place]]]
         _advance(
-            weights, latent, members, starts[level], starts[level + 1], neighbour, prototypes,
-            trust, temperature, rate, frontier_steps, soft, probability, own, near, gradient,
+            weights, latent, members[count:last], neighbour, prototypes, trust, temperature,
+            rate, frontier_steps, soft, logits, work, gradient,
         )  # fmt: skip
+        count = last
 
     for _ in range(refine_steps):
-        _probabilities(weights, latent, members, 0, n, probability)
-        _descend(weights, latent, members, 0, n, soft, probability, gradient, rate)
-    count = 0
-    for place in range(n):
-        members[count] = nodes[place]
-        count += label[nodes[place]] < 0
-    _probabilities(weights, latent, members, 0, count, probability)
-    for place in range(count):
-        soft[members[place]] = probability[place]
+        _probabilities(weights, latent, members, logits, work[0])
+        _descend(weights, latent, members, soft, work[0], gradient, rate)
+    _probabilities(weights, latent, unverified, logits, work[0])
+    for place in range(others):
+        soft[unverified[place]] = work[0, place]

@@ -3,19 +3,19 @@
 `Marginals`: normal scores and standard scores over the coarse buffer, the newest rows with the
 present one among them, so no rank is ever 0 or 1. Every count and sum is taken afresh from the
 window: nothing drifts. `RunningScales`: standard scores by running moments, cumulative and fast.
-In for both: a row with NaN for missing.
+In for both: a row with NaN for missing, and the arrays of a `Vectors` that the scores are written
+to.
 """
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
 
-from dtgol_core.compiled import compiled
-from dtgol_core.state import require_shape
+from dtgol_core.compiled import compiled, in_place
+from dtgol_core.elementary import exp, normal_quantile
+from dtgol_core.state import SnapshotError, require_count, require_shape
 from dtgol_core.types import FloatArray, IntArray, SingleArray
 
 CLIP = 5.0
@@ -25,19 +25,6 @@ FAST_RATE = 0.01
 COMPLETION_CLIP = 3.0
 """Bound of a latent score that fills a missing cell."""
 _VARIANCE_MIN = 1e-300
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """One row in both scales, shape (columns,) each.
-
-    ``latent`` is NaN where the value is missing; ``spread`` is the variance left inside an
-    ordinal value's interval; ``original`` is standardised, clipped, and 0 where missing.
-    """
-
-    latent: FloatArray
-    spread: FloatArray
-    original: FloatArray
 
 
 class Marginals:
@@ -59,12 +46,12 @@ class Marginals:
     ----------
     Zhao and Udell (2020), Missing value imputation for mixed data via Gaussian copula, KDD.
 
-    >>> marginals = Marginals(window=3)
+    >>> marginals, spaces = Marginals(window=3), np.zeros((2, 1))
     >>> marginals.grow(1, [-1])
     >>> for value in (1.0, 2.0, 3.0, 4.0):
-    ...     marginals.absorb(np.array([value]))
-    >>> marginals.score(np.array([4.0]), np.array([1], dtype=np.uint8)).latent.round(4).tolist()
-    [0.6745]
+    ...     _ = marginals.absorb(np.array([value]), np.array([1], dtype=np.uint8), spaces)
+    >>> spaces.round(4).tolist()
+    [[0.6745], [1.2247]]
     """
 
     def __init__(self, window: int) -> None:
@@ -79,20 +66,19 @@ class Marginals:
                 row[~np.isnan(self.rows[sibling])] = 0.0
         self.rows = np.concatenate([self.rows, fresh])
 
-    def absorb(self, row: FloatArray) -> None:
-        """Let a row in; the oldest leaves when the window is full."""
-        self.rows[:, self.absorbed % self.rows.shape[1]] = row
-        self.absorbed += 1
+    def absorb(
+        self, row: FloatArray, kinds: npt.NDArray[np.uint8], spaces: FloatArray
+    ) -> FloatArray:
+        """Let a row in, the oldest leaves when the window is full, and write its scores.
 
-    def score(self, row: FloatArray, kinds: npt.NDArray[np.uint8]) -> Scores:
-        """Scores of a row that has been let in."""
-        filled = min(self.absorbed, self.rows.shape[1])
-        ranks = np.empty((2, len(row)))
-        original = np.empty(len(row))
-        _rank(self.rows, filled, row, kinds, ranks, original)
-        latent, spread = np.empty(len(row)), np.empty(len(row))
-        _normal_scores(ndtri(ranks), ranks, row, kinds, latent, spread)
-        return Scores(latent, spread, original)
+        The normal scores go to ``spaces[0]``, NaN where a value is missing; the standard scores,
+        clipped and 0 where missing, to ``spaces[1]``. Returns the variance left inside the
+        interval of each ordinal value, shape (columns,).
+        """
+        spread = np.empty(len(row))
+        _absorb(self.rows, self.absorbed, row, kinds, spaces, spread)
+        self.absorbed += 1
+        return spread
 
     def snapshot(self) -> dict[str, Any]:
         """The window as it lies in memory, and how many rows it has ever seen."""
@@ -104,7 +90,7 @@ class Marginals:
         marginals = Marginals(window)
         require_shape("rows", snapshot["rows"], (columns, window))
         marginals.rows = snapshot["rows"].copy()
-        marginals.absorbed = snapshot["absorbed"]
+        marginals.absorbed = require_count(snapshot["absorbed"])
         return marginals
 
 
@@ -127,10 +113,16 @@ class RunningScales:
     variance is at most 1e-300. A window of 200 is noisy, hence the cumulative scale; and it hides
     what changes within the window, hence the fast one. Cost: O(d).
 
-    >>> scales = RunningScales()
+    *Completed*: a missing cell gets the value that its latent score z stands for among the newest
+    values, ``x = mean_fast + sd_fast · clip(z, ±3)``, in the cumulative scale: ``(x − mean)/sd``,
+    clipped to ±5. It stays 0 in a column that has no variance yet.
+
+    >>> scales, scores = RunningScales(), np.zeros((2, 1), dtype=np.float32)
     >>> scales.grow(1)
-    >>> [float(scales.absorb(np.array([value]))[0][0]) for value in (1.0, 3.0, math.nan)]
-    [0.0, 1.0, 0.0]
+    >>> for value in (1.0, 3.0):
+    ...     scales.absorb(np.array([value]), np.zeros(1), scores)
+    >>> scores[0].tolist()
+    [1.0]
     """
 
     def __init__(self) -> None:
@@ -145,22 +137,10 @@ class RunningScales:
         self.means = np.concatenate([self.means, fresh], axis=1)
         self.variances = np.concatenate([self.variances, fresh], axis=1)
 
-    def absorb(self, row: FloatArray) -> SingleArray:
-        """Learn from a row; its cumulative and fast scores, shape (2, columns)."""
-        scores = np.zeros((2, len(row)), dtype=np.float32)
-        _standardise(row, self.counts, self.means, self.variances, scores)
-        return scores
-
-    def complete(self, row: FloatArray, cumulative: SingleArray, latent: FloatArray) -> SingleArray:
-        """The cumulative scores of a row that was let in, its missing cells filled.
-
-        A missing cell gets the value that its latent score z stands for among the newest values,
-        ``x = mean_fast + sd_fast · clip(z, ±3)``, in the cumulative scale: ``(x − mean)/sd``,
-        clipped to ±5. It stays 0 in a column that has no variance yet.
-        """
-        completed = cumulative.copy()
-        _complete(row, latent, self.means, self.variances, completed)
-        return completed
+    def absorb(self, row: FloatArray, latent: FloatArray, scores: SingleArray) -> None:
+        """Learn from a row and write its scores: cumulative, fast and, if there is a third, the
+        cumulative ones completed from `latent`, its complete latent scores."""
+        _standardise(row, latent, self.counts, self.means, self.variances, scores)
 
     def snapshot(self) -> dict[str, Any]:
         """Counts and moments."""
@@ -177,14 +157,17 @@ class RunningScales:
         require_shape("counts", snapshot["counts"], (columns,))
         for name in ("means", "variances"):
             require_shape(name, snapshot[name], (2, columns))
+        if (snapshot["counts"] < 0).any() or (snapshot["variances"] < 0.0).any():
+            raise SnapshotError("the snapshot is damaged: counts or variances of the scales")
         for name in ("counts", "means", "variances"):
             setattr(scales, name, snapshot[name].copy())
         return scales
 
 
-@compiled
+@in_place
 def _standardise(
     row: FloatArray,
+    latent: FloatArray,
     counts: IntArray,
     means: FloatArray,
     variances: FloatArray,
@@ -192,10 +175,12 @@ def _standardise(
 ) -> None:
     for column in range(len(row)):
         x = row[column]
-        if math.isnan(x):
-            continue
-        counts[column] += 1
+        observed = not math.isnan(x)
+        counts[column] += observed
         for scale in range(2):
+            scores[scale, column] = 0.0
+            if not observed:
+                continue
             gain = max(1.0 / counts[column], FAST_RATE if scale == 1 else 0.0)
             error = x - means[scale, column]
             mean = means[scale, column] + gain * error
@@ -204,48 +189,40 @@ def _standardise(
             variances[scale, column] = variance
             if variance > _VARIANCE_MIN:
                 scores[scale, column] = min(max((x - mean) / math.sqrt(variance), -CLIP), CLIP)
+        if len(scores) == 3:
+            scores[2, column] = scores[0, column]
+            variance = variances[0, column]
+            if not observed and variance > _VARIANCE_MIN:
+                score = min(max(latent[column], -COMPLETION_CLIP), COMPLETION_CLIP)
+                x = means[1, column] + math.sqrt(variances[1, column]) * score
+                standard = (x - means[0, column]) / math.sqrt(variance)
+                scores[2, column] = min(max(standard, -CLIP), CLIP)
 
 
 @compiled
-def _complete(
-    row: FloatArray,
-    latent: FloatArray,
-    means: FloatArray,
-    variances: FloatArray,
-    completed: SingleArray,
-) -> None:
-    for column in range(len(row)):
-        variance = variances[0, column]
-        if not math.isnan(row[column]) or not variance > _VARIANCE_MIN:
-            continue
-        score = min(max(latent[column], -COMPLETION_CLIP), COMPLETION_CLIP)
-        x = means[1, column] + math.sqrt(variances[1, column]) * score
-        standard = (x - means[0, column]) / math.sqrt(variance)
-        completed[column] = min(max(standard, -CLIP), CLIP)
-
-
-@compiled
-def _rank(
+def _absorb(
     rows: FloatArray,
-    filled: int,
+    absorbed: int,
     row: FloatArray,
     kinds: npt.NDArray[np.uint8],
-    ranks: FloatArray,
-    original: FloatArray,
+    spaces: FloatArray,
+    spread: FloatArray,
 ) -> None:
-    """Cumulative shares below and up to each observed value, and its standard score."""
-    columns = np.empty(len(row) + 3, dtype=np.int64)
-    counts, mean, squares = np.empty(len(row)), np.empty(len(row)), np.empty(len(row))
-    varies = np.empty(len(row), dtype=np.bool_)
+    """Put a row into the window and score it."""
+    window, width = rows.shape[1], len(row)
+    place, filled = absorbed % window, min(absorbed + 1, window)
+    latent, original = spaces[0], spaces[1]
+    columns = np.empty(width + 3, dtype=np.int64)
+    counts, mean, squares = np.empty(width), np.empty(width), np.empty(width)
+    varies = np.empty(width, dtype=np.bool_)
     observed = 0
-    for column in range(len(row)):
-        ranks[0, column] = 0.5
-        ranks[1, column] = 0.5
-        original[column] = 0.0
+    for column in range(width):
+        rows[column, place] = row[column]
+        latent[column], original[column], spread[column] = math.nan, 0.0, 0.0
         columns[observed] = column
         observed += row[column] == row[column]
-    for place in range(observed):
-        column = columns[place]
+    for each in range(observed):
+        column = columns[each]
         values, x = rows[column, :filled], row[column]
         below, equal, count = 0, 0, 0
         for slot in range(filled):  # a comparison with NaN is false: no branch is needed
@@ -256,28 +233,39 @@ def _rank(
         counts[column] = count
         varies[column] = equal < count
         if kinds[column] == 1:
-            ranks[0, column] = (below + 0.5 * (equal + 1)) / (count + 1)
-            ranks[1, column] = ranks[0, column]
+            latent[column] = normal_quantile((below + 0.5 * (equal + 1)) / (count + 1))
         else:
-            ranks[0, column] = below / count
-            ranks[1, column] = (below + equal) / count
+            low, high = below / count, (below + equal) / count
+            latent[column], spread[column] = _truncated(low, high)
     for extra in range(3):  # sums are taken four columns at a time, the last one again and again
         columns[observed + extra] = columns[max(0, observed - 1)]
-    for place in range(0, observed, 4):
-        _sums(rows, filled, columns[place : place + 4], squares)
-    for place in range(observed):
-        mean[columns[place]] = squares[columns[place]] / counts[columns[place]]
-    for place in range(0, observed, 4):
-        _square_sums(rows, filled, columns[place : place + 4], mean, squares)
-    for place in range(observed):
-        column = columns[place]
+    for each in range(0, observed, 4):
+        _sums(rows, filled, columns[each : each + 4], squares)
+    for each in range(observed):
+        mean[columns[each]] = squares[columns[each]] / counts[columns[each]]
+    for each in range(0, observed, 4):
+        _square_sums(rows, filled, columns[each : each + 4], mean, squares)
+    for each in range(observed):
+        column = columns[each]
         deviation = math.sqrt(squares[column] / counts[column])
         if deviation > 0.0 and varies[column]:
             standard = (row[column] - mean[column]) / deviation
             original[column] = min(max(standard, -CLIP), CLIP)
 
 
-@compiled
+@in_place
+def _truncated(low: float, high: float) -> tuple[float, float]:
+    """Mean and variance of a standard normal number between its quantiles of two shares."""
+    a, b, share = normal_quantile(low), normal_quantile(high), high - low
+    density_a = 0.0 if math.isinf(a) else exp(-0.5 * a * a) / math.sqrt(2.0 * math.pi)
+    density_b = 0.0 if math.isinf(b) else exp(-0.5 * b * b) / math.sqrt(2.0 * math.pi)
+    tail_a = 0.0 if math.isinf(a) else a * density_a
+    tail_b = 0.0 if math.isinf(b) else b * density_b
+    mean = (density_a - density_b) / share
+    return mean, max(0.0, 1.0 + (tail_a - tail_b) / share - mean * mean)
+
+
+@in_place
 def _sums(rows: FloatArray, filled: int, columns: IntArray, sums: FloatArray) -> None:
     """Sums over the window of four columns, side by side, each in its order."""
     a, b, c, d = rows[columns[0]], rows[columns[1]], rows[columns[2]], rows[columns[3]]
@@ -291,7 +279,7 @@ def _sums(rows: FloatArray, filled: int, columns: IntArray, sums: FloatArray) ->
     sums[columns[2]], sums[columns[3]] = of_c, of_d
 
 
-@compiled
+@in_place
 def _square_sums(
     rows: FloatArray, filled: int, columns: IntArray, mean: FloatArray, sums: FloatArray
 ) -> None:
@@ -310,33 +298,3 @@ def _square_sums(
         of_d += off_d * off_d if off_d == off_d else 0.0
     sums[columns[0]], sums[columns[1]] = of_a, of_b
     sums[columns[2]], sums[columns[3]] = of_c, of_d
-
-
-@compiled
-def _normal_scores(
-    bounds: FloatArray,
-    ranks: FloatArray,
-    row: FloatArray,
-    kinds: npt.NDArray[np.uint8],
-    latent: FloatArray,
-    spread: FloatArray,
-) -> None:
-    """Latent value and the variance left in its interval (a, b]."""
-    for column in range(len(row)):
-        latent[column] = math.nan
-        spread[column] = 0.0
-        if math.isnan(row[column]):
-            continue
-        a = bounds[0, column]
-        if kinds[column] == 1:
-            latent[column] = a
-            continue
-        b = bounds[1, column]
-        share = ranks[1, column] - ranks[0, column]
-        density_a = 0.0 if math.isinf(a) else math.exp(-0.5 * a * a) / math.sqrt(2.0 * math.pi)
-        density_b = 0.0 if math.isinf(b) else math.exp(-0.5 * b * b) / math.sqrt(2.0 * math.pi)
-        tail_a = 0.0 if math.isinf(a) else a * density_a
-        tail_b = 0.0 if math.isinf(b) else b * density_b
-        mean = (density_a - density_b) / share
-        latent[column] = mean
-        spread[column] = max(0.0, 1.0 + (tail_a - tail_b) / share - mean * mean)

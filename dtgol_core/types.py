@@ -1,22 +1,27 @@
-"""The values that stages and experts hand to each other. All of them are frozen.
+"""The values that stages and experts hand to each other.
 
+Nobody changes one that was handed out, but for the row of an `Instance` that has just arrived:
+`DelayTable.reserve` hands it out to be written.
 A refused record is a value too (`Rejection`): the learner answers bad input, it does not raise.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from dtgol_core.compiled import compiled
+from dtgol_core.compiled import in_place
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 SingleArray: TypeAlias = npt.NDArray[np.float32]
 IntArray: TypeAlias = npt.NDArray[np.int64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
+
+SlotVectors: TypeAlias = tuple[FloatArray, FloatArray]
+"""Vectors in numbered slots as rows, (slots, columns), and the same as columns."""
 
 Value: TypeAlias = float | int | bool | str | None
 """What a feature may carry; ``None`` is missing, the same as an absent name."""
@@ -91,60 +96,89 @@ class LabelReceipt:
     setting: str | None = None
 
 
-_ABSENT: SingleArray = np.zeros(0, dtype=np.float32)
+class Vectors(NamedTuple):
+    """One record in every scale, without the constant 1 of a bias.
 
+    Attributes
+    ----------
+    spaces : (2, columns)
+        ``latent``, the copula's score, and ``original``, the standard score over its window.
+    scores : (0, 2 or 3; columns), float32
+        ``cumulative`` and ``fast`` are standardised by running moments, 0 where missing;
+        ``completed`` is ``cumulative`` with its missing cells filled by the copula. The first 0, 2
+        or 3 of them are kept, by what the listed experts name in `Expert.scales`.
 
-class _Scales(NamedTuple):
-    latent: FloatArray
-    original: FloatArray
-    cumulative: SingleArray = _ABSENT
-    fast: SingleArray = _ABSENT
-    completed: SingleArray = _ABSENT
-
-
-class Vectors(_Scales):
-    """One record in every scale, shape (columns,) each, without the constant 1 of a bias.
-
-    ``latent`` is the copula's score and ``original`` the standard score over its window.
-    ``cumulative`` and ``fast`` are standardised by running moments, 0 where missing; ``completed``
-    is ``cumulative`` with its missing cells filled by the copula. These three are empty,
-    or 0 after padding, where no listed expert names them in `Expert.scales`.
-
-    A further scale is a further field here and its values in `Learner._encode`: the delay table
-    stores whatever scales the experts name.
+    Notes
+    -----
+    Two arrays and not five: a row of the delay table is read and written without copies, and a
+    compiled loop pays a tenth of a microsecond for each array that it is given.
     """
+
+    spaces: FloatArray
+    scores: SingleArray
+
+    @property
+    def latent(self) -> FloatArray:
+        """The copula's scores, shape (columns,), as the following ones."""
+        latent: FloatArray = self.spaces[0]
+        return latent
+
+    @property
+    def original(self) -> FloatArray:
+        """Standard scores over the window."""
+        original: FloatArray = self.spaces[1]
+        return original
+
+    @property
+    def cumulative(self) -> SingleArray:
+        """Standard scores by all values so far."""
+        cumulative: SingleArray = self.scores[0]
+        return cumulative
+
+    @property
+    def fast(self) -> SingleArray:
+        """Standard scores by about the last hundred values."""
+        fast: SingleArray = self.scores[1]
+        return fast
+
+    @property
+    def completed(self) -> SingleArray:
+        """The cumulative ones with missing cells filled."""
+        completed: SingleArray = self.scores[2]
+        return completed
 
     @property
     def design(self) -> FloatArray:
-        """x of a regression over the columns, shape (3·columns + 1,): made once for all experts.
-
-        ``[1, then (latent, cumulative, fast) of each column]``. The latent score is rounded to
-        float32 as the others are, so that a memory of float32 rows holds exactly what was learnt.
-        """
-        made: FloatArray | None = self.__dict__.get("_design")
-        if made is None:
-            made = self.__dict__["_design"] = np.empty(3 * len(self.latent) + 1)
-            _design(self.latent, self.cumulative, self.fast, made)
-        return made
+        """x of a regression over the columns, shape (3·columns + 1,)."""
+        x = np.empty(3 * self.spaces.shape[1] + 1)
+        design(self.spaces, self.scores, x)
+        return x
 
     def padded(self, columns: int) -> "Vectors":
         """The same record with 0 in the columns that came after it."""
-        if len(self.latent) == columns:
+        missing = columns - self.spaces.shape[1]
+        if not missing:
             return self
-        padded: list[Any] = [
-            np.concatenate([each, np.zeros(columns - len(each), dtype=each.dtype)]) for each in self
-        ]
-        return Vectors(*padded)
+        wider = ((0, 0), (0, missing))
+        return Vectors(np.pad(self.spaces, wider), np.pad(self.scores, wider))
+
+    @staticmethod
+    def of(latent: FloatArray, original: FloatArray, *scores: SingleArray) -> "Vectors":
+        """From one array for each scale; scores in the order cumulative, fast, completed."""
+        packed = np.empty((len(scores), len(latent)), dtype=np.float32)
+        for place, each in enumerate(scores):
+            packed[place] = each
+        return Vectors(np.array([latent, original]), packed)
 
 
-NO_VECTORS = Vectors(np.zeros(0), np.zeros(0))
-"""A record of no columns."""
+@in_place
+def design(spaces: FloatArray, scores: SingleArray, x: FloatArray) -> None:
+    """Write ``[1, then (latent, cumulative, fast) of each column]`` to x.
 
-
-@compiled
-def _design(latent: FloatArray, cumulative: SingleArray, fast: SingleArray, x: FloatArray) -> None:
-    # Loops that Python calls write into an array that they are given: to make a Python object of a
-    # new one takes longer than they do.
+    The latent score is rounded to float32 as the others are, so that a memory of float32 rows holds
+    exactly what was learnt.
+    """
+    latent, cumulative, fast = spaces[0], scores[0], scores[1]
     x[0] = 1.0
     for column in range(len(latent)):
         x[3 * column + 1] = np.float32(latent[column])
@@ -152,16 +186,19 @@ def _design(latent: FloatArray, cumulative: SingleArray, fast: SingleArray, x: F
         x[3 * column + 3] = fast[column]
 
 
-class Instance(NamedTuple):
-    """One record as one expert sees it, on arrival and again when its label comes.
+_NO_NUMBERS: FloatArray = np.zeros(0)
 
-    ``vectors`` are those of its arrival, padded to the columns of today. ``kept`` holds the numbers
-    that this expert's `observe` returned for it.
+
+class Instance(NamedTuple):
+    """One record as the experts see it, on arrival and again when its label comes.
+
+    ``vectors`` are those of its arrival, padded to the columns of today. ``numbers`` is its row of
+    numbers in the delay table: each expert has a part of it, which begins at `Expert.at`.
     """
 
     step: int
     vectors: Vectors
-    kept: Sequence[float] = ()
+    numbers: FloatArray = _NO_NUMBERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,12 +233,13 @@ class Contribution:
     log_odds: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Forecast:
     """The answer to one record.
 
-    ``naive`` is the answer of the expert of that name, the measure of what the others add;
-    ``unverified`` counts the instances that waited for their label when the record came.
+    Not frozen, which would double the time that it takes to make one. ``naive`` is the answer of
+    the expert of that name, the measure of what the others add; ``unverified`` counts the instances
+    that waited for their label when the record came.
     """
 
     step: int

@@ -17,7 +17,8 @@ import numpy as np
 from dtgol_core.columns import Columns, EncodedRecord
 from dtgol_core.config import Config
 from dtgol_core.copula import Copula
-from dtgol_core.delay import DelayTable, PendingInstance
+from dtgol_core.delay import DelayTable
+from dtgol_core.ids import id_hash
 from dtgol_core.losses import entropy
 from dtgol_core.marginals import Marginals
 from dtgol_core.types import (
@@ -72,7 +73,7 @@ class Baseline(ABC):
         record = self.columns.read(x)
         if isinstance(record, Rejection):
             return record
-        if self.delay.knows(id):
+        if self.delay.knows(id, id_hash(id)):
             return replace(self._peek(record), repeat=True)
         return self._step(id, record)
 
@@ -94,7 +95,7 @@ class Baseline(ABC):
 
     @abstractmethod
     def _teach(self, instance: Instance, label: int) -> None:
-        """Learn a true label of an instance, which keeps both answers of its arrival."""
+        """Learn a true label of an instance; its numbers are both answers of its arrival."""
 
     @abstractmethod
     def _answer(self, vectors: Vectors) -> Answer:
@@ -106,18 +107,17 @@ class Baseline(ABC):
 
     def _step(self, id: str, record: EncodedRecord) -> Forecast:
         self.step += 1
-        for waited, label in self.delay.settle_due(self.step):
+        for _, waited, label in self.delay.settle_due(self.step):
             self.labels_learnt += 1
-            vectors = waited.vectors.padded(self.columns.width)
-            self._teach(Instance(waited.step, vectors, waited.numbers), label)
+            self._teach(waited, label)
         for left in self.delay.expire(self.step, None):
             self._forget(left.instance.step)
         self.delay.expire_early(self.step)
         waiting = len(self.delay)
-        vectors = self._encode(record)
-        answer = self._answer(vectors)
-        numbers = (answer.latent, answer.original)
-        for left in self.delay.open(PendingInstance(id, self.step, vectors, numbers, None)):
+        instance = self._encode(record)
+        answer = self._answer(instance.vectors)
+        instance.numbers[:] = answer.latent, answer.original
+        for left in self.delay.open(id, id_hash(id), self.step, None):
             self._forget(left.instance.step)
         return Forecast(
             step=self.step,
@@ -133,18 +133,19 @@ class Baseline(ABC):
     def _peek(self, record: EncodedRecord) -> Forecast:
         return copy.deepcopy(self)._step("", record)
 
-    def _encode(self, record: EncodedRecord) -> Vectors:
-        """Both vectors of a record; columns, marginals and correlation learn from it."""
+    def _encode(self, record: EncodedRecord) -> Instance:
+        """A record with both its vectors; columns, marginals and correlation learn from it."""
         self.columns.absorb(record)
         fresh = len(record.additions)
         if fresh:
             self.marginals.grow(fresh, [addition.sibling for addition in record.additions])
             self.copula.grow(fresh)
             self._widen(fresh)
-        self.marginals.absorb(record.row)
-        scores = self.marginals.score(record.row, self.columns.kinds)
-        latent = self.copula.absorb(scores.latent, scores.spread, self.step)
-        return Vectors(latent, scores.original)
+        instance = self.delay.reserve(self.step, self.columns.width)
+        spaces = instance.vectors.spaces
+        spread = self.marginals.absorb(record.row, self.columns.kinds, spaces)
+        self.copula.absorb(spaces[0], spread, self.step)
+        return instance
 
 
 def sigmoid(logit: float) -> float:

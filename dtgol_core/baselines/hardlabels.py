@@ -7,9 +7,8 @@ their labels are hard, and a classifier fitted to them gives the next ones.
 import math
 
 import numpy as np
-import numpy.typing as npt
 
-from dtgol_core.compiled import compiled
+from dtgol_core.compiled import compiled, in_place
 from dtgol_core.geometry import Geometry
 from dtgol_core.types import FloatArray, IntArray
 
@@ -20,7 +19,7 @@ RATE = 1.0
 hand, not tuned; the public code refits a linear SVM at every frontier."""
 
 
-def hard_labels(geometry: Geometry, weights: FloatArray) -> npt.NDArray[np.int8]:
+def hard_labels(geometry: Geometry, weights: FloatArray) -> IntArray:
     """A label 0 or 1 for every node, by slot; the classifier starts from `weights`."""
     buffer, graph = geometry.buffer, geometry.graph
     labels = buffer.label.copy()
@@ -28,7 +27,7 @@ def hard_labels(geometry: Geometry, weights: FloatArray) -> npt.NDArray[np.int8]
     return labels
 
 
-@compiled
+@in_place
 def _logit(weights: FloatArray, latent: FloatArray, slot: int) -> float:
     logit: float = weights[0]
     for column in range(latent.shape[1]):
@@ -42,7 +41,7 @@ def _fit(
     latent: FloatArray,
     members: IntArray,
     count: int,
-    labels: npt.NDArray[np.int8],
+    labels: IntArray,
     steps: int,
 ) -> None:
     """Gradient steps on the mean cross entropy over the first `count` members."""
@@ -65,7 +64,7 @@ def _self_train(
     nodes: IntArray,
     parent: IntArray,
     latent: FloatArray,
-    labels: npt.NDArray[np.int8],
+    labels: IntArray,
     weights: FloatArray,
 ) -> None:
     """Ascend from the verified nodes to the peaks, then descend to the rest; fill `labels`."""

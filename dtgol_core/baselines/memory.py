@@ -39,7 +39,7 @@ class Memory:
 
     def vectors(self, place: int) -> Vectors:
         """The instance at a place."""
-        return Vectors(self.latent[place], self.original[place])
+        return Vectors.of(self.latent[place], self.original[place])
 
     def distances(self, latent: FloatArray) -> FloatArray:
         """Squared latent distances to all kept instances."""

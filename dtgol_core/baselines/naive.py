@@ -41,7 +41,7 @@ class Naive(Baseline):
         self.original.grow(columns)
 
     def _teach(self, instance: Instance, label: int) -> None:
-        latent, original = instance.kept
+        latent, original = instance.numbers.tolist()
         self.ensemble.reweigh(latent, original, label)
         self.latent.learn(instance.vectors.latent, label, self.labels_learnt)
         self.original.learn(instance.vectors.original, label, self.labels_learnt)

@@ -87,8 +87,8 @@ class OlMdisf(Oslmf):
         self.latent, self.original = Ftrl(), Ftrl()
         self.latent.grow(self.columns.width)
         self.original.grow(self.columns.width)
-        for _, slot in buffer.verified:
-            vectors = Vectors(buffer.latent[slot], buffer.original[slot])
+        for slot in buffer.verified:
+            vectors = Vectors.of(buffer.latent[slot], buffer.original[slot])
             self._train(vectors, int(buffer.label[slot]))
 
 

@@ -62,4 +62,4 @@ class Oslmf(Ovfm):
 
     def _both_classes(self) -> bool:
         buffer = self.geometry.buffer
-        return len({int(buffer.label[slot]) for _, slot in buffer.verified}) == 2
+        return len({int(buffer.label[slot]) for slot in buffer.verified}) == 2

@@ -50,7 +50,7 @@ class Ovfm(Baseline):
 
     def _teach(self, instance: Instance, label: int) -> None:
         self._train(instance.vectors, label)
-        latent, original = instance.kept
+        latent, original = instance.numbers.tolist()
         self.latent_risk += log_loss(latent, label)
         self.original_risk += log_loss(original, label)
 

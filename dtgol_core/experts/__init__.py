@@ -5,7 +5,7 @@ A new expert is one file in this folder, one line in `EXPERTS` and its name in
 follow the list. Which of them a stream has, `Config.experts` says.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, Protocol, Self
 
 from dtgol_core.config import Config
@@ -23,7 +23,7 @@ class Expert(Protocol):
 
     An expert depends on these calls and on nothing else: no clock, no chance, no other expert.
     Labels come in any order and late, so `learn` and `forget` are about instances observed long
-    before. Before the first label `score` is exactly ½.
+    before. Before the first label every answer is exactly ½.
 
     Parameters
     ----------
@@ -35,39 +35,41 @@ class Expert(Protocol):
     name
         Its name in forecasts, predictions and snapshots.
     kept
-        Names of the numbers that `observe` returns. They wait with the instance and come back as
-        ``instance.kept``, in the same order.
+        Names of the numbers that `observe` wants back with the label. They wait in
+        ``instance.numbers``, in this order.
+    at
+        Where they begin there; the learner sets it.
     scales
-        Names of the fields of `Vectors`, besides latent and original, that it uses. What no expert
-        of a stream names is neither computed nor stored, and is empty in ``instance.vectors``.
+        Names of the `Vectors.scores` that it uses. If an expert of a stream names ``completed`` all
+        three are computed and stored, if one names anything the two others, and else none.
     """
 
     name: ClassVar[str]
     kept: ClassVar[tuple[str, ...]]
     scales: ClassVar[tuple[str, ...]]
+    at: int
 
     def __init__(self, config: Config) -> None: ...
 
-    def observe(self, instance: Instance) -> Sequence[float]:
-        """A record has arrived, without its label. Called once, before the first `score` of it.
+    def observe(self, instance: Instance) -> float:
+        """Answer a record that has arrived, without its label: P(y=1) by all that is known.
 
-        Returns
-        -------
-        The numbers that are wanted back with the instance, one for each name in `kept`. An expert
-        that learns from labels alone returns an empty tuple and does nothing.
+        Called once for each record. What it wants back with the label it writes to
+        ``instance.numbers`` from `at` on. An expert that learns from labels alone changes nothing.
         """
 
     def score(self, instance: Instance) -> float:
-        """P(y=1) by all that is known now. Changes nothing, so it may be called again later.
+        """What it would answer today for a record that was observed before. Changes nothing."""
 
-        While the instance waits the combination may ask again, and once more with its label.
-        """
-
-    def learn(self, instance: Instance, label: int) -> None:
-        """The label of an observed instance is 0 or 1."""
+    def learn(self, instance: Instance, label: int) -> float:
+        """Learn the label, 0 or 1, of an observed instance. Returns its `score` before that."""
 
     def forget(self, step: int) -> None:
-        """The instance that was observed at a step will never get a label."""
+        """The instance that was observed at a step will never get a label, or is erased.
+
+        Its vectors go from what the expert keeps; those of an erased one also after its label was
+        learnt. What has gone into weights stays there.
+        """
 
     def correct(self, step: int, label: int) -> bool:
         """The label that was learnt for the instance of a step was wrong: it is this one.

@@ -5,10 +5,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from dtgol_core import bayes
 from dtgol_core.bayes import Regression, design_prior
+from dtgol_core.compiled import compiled
 from dtgol_core.config import Config
-from dtgol_core.losses import sigmoid
-from dtgol_core.types import FloatArray, Inspection, Instance
+from dtgol_core.elementary import sigmoid
+from dtgol_core.types import FloatArray, Inspection, Instance, SingleArray, design
 
 
 class Linear:
@@ -27,20 +29,20 @@ class Linear:
     memory: ClassVar[float] = 0.9999
 
     def __init__(self, config: Config) -> None:
-        self._columns = 0
+        self.at = 0
         self.regression = Regression(*design_prior(0), self.memory)
 
-    def observe(self, instance: Instance) -> tuple[float, ...]:
+    def observe(self, instance: Instance) -> float:
         """Nothing is learnt without a label."""
-        return ()
+        return _score(self.regression.table, *instance.vectors)
 
     def score(self, instance: Instance) -> float:
         """The regression's answer."""
-        return sigmoid(self.regression.score(instance.vectors.design))
+        return _score(self.regression.table, *instance.vectors)
 
-    def learn(self, instance: Instance, label: int) -> None:
+    def learn(self, instance: Instance, label: int) -> float:
         """One drift, one update."""
-        self.regression.learn(instance.vectors.design, label)
+        return _learn(self.regression.table, self.memory, *instance.vectors, label)
 
     def forget(self, step: int) -> None:
         """Nothing is kept of an instance."""
@@ -51,8 +53,8 @@ class Linear:
 
     def grow(self, columns: int) -> None:
         """Add columns of three weights each; the prior of all becomes that of the new width."""
-        self._columns += columns
-        self.regression.grow(*design_prior(self._columns))
+        known = len(self.regression.mean) // bayes.BLOCK
+        self.regression.grow(*design_prior(known + columns))
 
     def contributions(self, instance: Instance) -> FloatArray:
         """The terms of the three scales of a column together: exact, but for the bias."""
@@ -78,7 +80,6 @@ class Linear:
     def restore(cls, config: Config, snapshot: Mapping[str, Any], columns: int) -> Self:
         """The expert that `snapshot` described."""
         linear = cls(config)
-        linear._columns = columns
         prior = design_prior(columns)
         linear.regression = Regression.restore(*prior, cls.memory, dict(snapshot))
         return linear
@@ -89,3 +90,22 @@ class LinearFast(Linear):
 
     name: ClassVar[str] = "linear_fast"
     memory: ClassVar[float] = 0.9995
+
+
+@compiled
+def _score(table: FloatArray, spaces: FloatArray, scores: SingleArray) -> float:
+    x = np.empty(table.shape[1])
+    design(spaces, scores, x)
+    return sigmoid(bayes.score(table, x))
+
+
+@compiled
+def _learn(
+    table: FloatArray, memory: float, spaces: FloatArray, scores: SingleArray, label: int
+) -> float:
+    """Learn a label; the answer before that."""
+    x = np.empty(table.shape[1])
+    design(spaces, scores, x)
+    p = sigmoid(bayes.score(table, x))
+    bayes.learn(table, memory, x, label)
+    return p

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
+from dtgol_core.compiled import in_place
 from dtgol_core.config import Config
-from dtgol_core.ensemble import Ensemble
-from dtgol_core.logistic import score_both
+from dtgol_core.ensemble import RISK_LABELS, Ensemble, latent_weight, reweigh
+from dtgol_core.logistic import learn, score
 from dtgol_core.state import flatten, subsection
-from dtgol_core.tracks import PersistentTrack
+from dtgol_core.tracks import L2, PersistentTrack, rate_of
 from dtgol_core.types import FloatArray, Inspection, Instance
 
 
@@ -36,27 +37,30 @@ class Naive:
     scales: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: Config) -> None:
+        self.at = 0
+        self.ensemble = Ensemble(config.ensemble, config.ablate.risk)
         self.latent = PersistentTrack(config.tracks)
         self.original = PersistentTrack(config.tracks)
-        self.ensemble = Ensemble(config.ensemble, config.ablate.risk)
 
-    def observe(self, instance: Instance) -> tuple[float, float]:
+    def observe(self, instance: Instance) -> float:
         """Nothing is learnt without a label."""
-        return self._answers(instance)
+        latent, original, spaces = self.latent, self.original, instance.vectors.spaces
+        return _observe(
+            self.ensemble.table, latent.weights, original.weights, spaces, instance.numbers, self.at
+        )
 
     def score(self, instance: Instance) -> float:
         """The risk-weighted mean of both answers."""
-        latent, original = self._answers(instance)
-        weight = self.ensemble.latent_weight()
-        return weight * latent + (1.0 - weight) * original
+        latent, original, spaces = self.latent, self.original, instance.vectors.spaces
+        return _score(self.ensemble.table, latent.weights, original.weights, spaces)
 
-    def learn(self, instance: Instance, label: int) -> None:
+    def learn(self, instance: Instance, label: int) -> float:
         """Risks, then one step of both tracks."""
-        latent, original = instance.kept
-        self.ensemble.reweigh(latent, original, label)
-        labels = self.ensemble.labels_learnt
-        self.latent.learn(instance.vectors.latent, label, labels)
-        self.original.learn(instance.vectors.original, label, labels)
+        latent, original, spaces = self.latent, self.original, instance.vectors.spaces
+        return _learn(
+            self.ensemble.table, latent.weights, original.weights, latent.rates,
+            spaces, instance.numbers, self.at, label,
+        )  # fmt: skip
 
     def forget(self, step: int) -> None:
         """Nothing is kept of an instance."""
@@ -69,10 +73,6 @@ class Naive:
         """Add columns of weight 0."""
         self.latent.grow(columns)
         self.original.grow(columns)
-
-    def _answers(self, instance: Instance) -> tuple[float, float]:
-        vectors, latent, original = instance.vectors, self.latent.weights, self.original.weights
-        return score_both(latent, vectors.latent, original, vectors.original)
 
     def contributions(self, instance: Instance) -> FloatArray:
         """The risk-weighted mean of both spaces' products of weight and value."""
@@ -109,3 +109,46 @@ class Naive:
         risks = subsection(snapshot, "ensemble")
         naive.ensemble = Ensemble.restore(config.ensemble, risks, config.ablate.risk)
         return naive
+
+
+@in_place
+def _observe(
+    risks: FloatArray,
+    latent: FloatArray,
+    original: FloatArray,
+    spaces: FloatArray,
+    numbers: FloatArray,
+    at: int,
+) -> float:
+    """The answer to a record that arrives; those of both spaces are kept for its label."""
+    z, o, weight = score(latent, spaces[0]), score(original, spaces[1]), latent_weight(risks)
+    numbers[at], numbers[at + 1] = z, o
+    return weight * z + (1.0 - weight) * o
+
+
+@in_place
+def _score(
+    risks: FloatArray, latent: FloatArray, original: FloatArray, spaces: FloatArray
+) -> float:
+    z, o, weight = score(latent, spaces[0]), score(original, spaces[1]), latent_weight(risks)
+    return weight * z + (1.0 - weight) * o
+
+
+@in_place
+def _learn(
+    risks: FloatArray,
+    latent: FloatArray,
+    original: FloatArray,
+    rates: FloatArray,
+    spaces: FloatArray,
+    numbers: FloatArray,
+    at: int,
+    label: int,
+) -> float:
+    """Learn a label; the answer before that."""
+    weight = latent_weight(risks)
+    reweigh(risks, numbers[at], numbers[at + 1], label)
+    rate = rate_of(rates, risks[RISK_LABELS])
+    z = learn(latent, spaces[0], label, rate, rates[L2])
+    o = learn(original, spaces[1], label, rate, rates[L2])
+    return weight * z + (1.0 - weight) * o

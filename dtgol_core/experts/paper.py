@@ -6,14 +6,19 @@ Its stages are files of their own: fine buffer and graph (`geometry`), soft labe
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
+from dtgol_core import geometry, logistic, tracks
+from dtgol_core.buffer import LABEL, VERIFIED, WINDOW, BufferState, members
+from dtgol_core.compiled import compiled, in_place
 from dtgol_core.config import Config
-from dtgol_core.ensemble import Ensemble
+from dtgol_core.ensemble import BETA, RISK_LABELS, Ensemble, latent_weight, reweigh
 from dtgol_core.geometry import Geometry
-from dtgol_core.logistic import score_both
-from dtgol_core.softlabels import SoftLabels
+from dtgol_core.graph import ORDER, PARENT, SIZE, GraphState
+from dtgol_core.softlabels import SoftLabels, seed, spread
 from dtgol_core.state import flatten, subsection
-from dtgol_core.tracks import DualTrack
+from dtgol_core.tracks import L2, PERSISTENT, TRANSIENT, DualTrack, rate_of
 from dtgol_core.types import FloatArray, Inspection, Instance
+
+NO_ROOM = -1.0
 
 
 class Paper:
@@ -28,10 +33,10 @@ class Paper:
     -----
     In each space ``p^U = β σ(w·u) + (1−β) σ(w_T·u)`` with persistent weights ``w`` and transient
     ones ``w_T``, which leave from the anchor for every record and take one step on the soft labels
-    of the unverified window; ``p = α p^Z + (1−α) p^O``. Before the first label there are no soft
-    labels. The transient weights of the newest record stay until the next one, so that `score` can
-    be called at any time. Cost per record: that of graph and soft labels, at most O(n·d + n²) over
-    n nodes.
+    of the unverified window; ``p = α p^Z + (1−α) p^O``. Without a verified instance there are no
+    soft labels. The transient weights of the newest record stay until the next one, so that `score`
+    can be called at any time. Cost per record over n nodes: O(n²·d) at a refresh of the graph, else
+    O(n·d), once more for each node that has lost its parent.
 
     References
     ----------
@@ -46,43 +51,53 @@ class Paper:
 
     def __init__(self, config: Config) -> None:
         ablate = config.ablate
-        self._soft = not ablate.softlabels
-        self.geometry = Geometry(config.graph, self._soft)
+        self.at = 0
+        self._unverified, self._verified = config.graph.unverified, config.graph.verified
+        self.geometry = Geometry(config.graph, linked=not ablate.softlabels)
         self.softlabels = SoftLabels(config.softlabels)
         self.latent = DualTrack(config.tracks, not ablate.dual_track)
         self.original = DualTrack(config.tracks, not ablate.dual_track)
         self.ensemble = Ensemble(config.ensemble, ablate.risk)
 
-    def observe(self, instance: Instance) -> tuple[float, float]:
+    def observe(self, instance: Instance) -> float:
         """The record enters the graph, soft labels spread, the transient tracks branch off.
 
         The soft labels that they learn are those of the window before the record joins it.
         """
-        slot = self.geometry.enter(instance.step, instance.vectors)
-        self._branch()
-        self.geometry.join(slot)
-        vectors, latent, original = instance.vectors, self.latent.weights, self.original.weights
-        return score_both(latent, vectors.latent, original, vectors.original)
+        p = self._observe(instance)
+        if p < 0.0:
+            self.geometry.make_room()
+            p = self._observe(instance)
+        return p
+
+    def _observe(self, instance: Instance) -> float:
+        buffer, graph = self.geometry.buffer.state, self.geometry.graph.state
+        return _observe(
+            buffer, graph, self.geometry.linked, self._unverified, self.softlabels.table,
+            self.latent.table, self.original.table, self.latent.rates, self.ensemble.table,
+            instance.step, instance.vectors.spaces, instance.numbers, self.at,
+        )  # fmt: skip
 
     def score(self, instance: Instance) -> float:
         """The risk-weighted mean of both spaces, each a blend of its two tracks."""
-        weight, blend = self.ensemble.latent_weight(), self.ensemble.blend
-        latent = blend(*self.latent.answer(instance.vectors.latent))
-        original = blend(*self.original.answer(instance.vectors.original))
-        return weight * latent + (1.0 - weight) * original
+        latent, original, risks = self.latent.table, self.original.table, self.ensemble.table
+        return _score(latent, original, risks, instance.vectors.spaces)
 
-    def learn(self, instance: Instance, label: int) -> None:
+    def learn(self, instance: Instance, label: int) -> float:
         """Prototypes, risks, persistent tracks, verified set; then one rehearsal of that set."""
-        vectors, buffer = instance.vectors, self.geometry.buffer
-        self.softlabels.seed(self.latent.score(vectors.latent), label)
-        latent, original = instance.kept
-        self.ensemble.reweigh(latent, original, label)
-        labels = self.ensemble.labels_learnt
-        self.latent.learn(vectors.latent, label, labels)
-        self.original.learn(vectors.original, label, labels)
-        self.geometry.verify(instance.step, vectors, label)
-        self.latent.rehearse(buffer.latent, buffer.label, buffer.steps)
-        self.original.rehearse(buffer.original, buffer.label, buffer.steps)
+        p = self._learn(instance, label)
+        if p < 0.0:
+            self.geometry.make_room()
+            p = self._learn(instance, label)
+        return p
+
+    def _learn(self, instance: Instance, label: int) -> float:
+        buffer, graph = self.geometry.buffer.state, self.geometry.graph.state
+        return _learn(
+            buffer, graph, self.geometry.linked, self._verified, self.softlabels.table,
+            self.latent.table, self.original.table, self.latent.rates, self.ensemble.table,
+            instance.step, instance.vectors.spaces, instance.numbers, self.at, label,
+        )  # fmt: skip
 
     def forget(self, step: int) -> None:
         """The instance leaves the window."""
@@ -96,19 +111,6 @@ class Paper:
         """Add columns of weight 0."""
         for stage in (self.geometry, self.latent, self.original):
             stage.grow(columns)
-
-    def _branch(self) -> None:
-        """New transient weights in both spaces."""
-        if not (self._soft and self.ensemble.labels_learnt):
-            self.latent.restart()
-            self.original.restart()
-            return
-        buffer, graph = self.geometry.buffer, self.geometry.graph
-        soft = self.softlabels.spread(
-            graph.nodes(), graph.parent, buffer.latent, buffer.label, self.latent.anchor
-        )
-        self.latent.branch(buffer.latent, buffer.window, soft)
-        self.original.branch(buffer.original, buffer.window, soft)
 
     def contributions(self, instance: Instance) -> FloatArray:
         """Products of weight and value, tracks and spaces weighed as in `score`."""
@@ -143,7 +145,7 @@ class Paper:
     def restore(cls, config: Config, snapshot: Mapping[str, Any], columns: int) -> Self:
         """The expert that `snapshot` described."""
         paper = cls(config)
-        ablate, linked = config.ablate, paper._soft
+        ablate, linked = config.ablate, paper.geometry.linked
         parts = {
             name: subsection(snapshot, name)
             for name in ("geometry", "softlabels", "latent", "original", "ensemble")
@@ -155,3 +157,105 @@ class Paper:
         paper.original = DualTrack.restore(config.tracks, parts["original"], columns, dual)
         paper.ensemble = Ensemble.restore(config.ensemble, parts["ensemble"], ablate.risk)
         return paper
+
+
+@compiled
+def _observe(
+    buffer: BufferState,
+    graph: GraphState,
+    linked: bool,
+    unverified: int,
+    softlabels: FloatArray,
+    latent: FloatArray,
+    original: FloatArray,
+    rates: FloatArray,
+    risks: FloatArray,
+    step: int,
+    spaces: FloatArray,
+    numbers: FloatArray,
+    at: int,
+) -> float:
+    """All stages of a record that arrives, in their order. Less than 0: there was no free slot, and
+    nothing has changed."""
+    if not geometry.has_room(buffer):
+        return NO_ROOM
+    vectors, columns, nodes, lists = buffer
+    _, tree, graph_numbers = graph
+    z, o = (vectors[0], columns[0]), (vectors[1], columns[1])
+    slot = geometry.enter(buffer, graph, linked, step, spaces)
+    if linked and lists[VERIFIED, 0] > 0:
+        order = tree[ORDER, : int(graph_numbers[SIZE])]
+        anchor = tracks.anchor(latent, rates)
+        soft = spread(softlabels, order, tree[PARENT], z, nodes[LABEL], anchor)
+        window = members(lists[WINDOW])
+        tracks.branch(latent, rates, z, window, soft)
+        tracks.branch(original, rates, o, window, soft)
+    else:
+        tracks.restart(latent, rates)
+        tracks.restart(original, rates)
+    geometry.join(buffer, graph, linked, slot, unverified)
+    numbers[at] = logistic.score(latent[PERSISTENT], spaces[0])
+    numbers[at + 1] = logistic.score(original[PERSISTENT], spaces[1])
+    return _answer(latent, original, risks, spaces, numbers[at], numbers[at + 1])
+
+
+@in_place
+def _score(
+    latent: FloatArray, original: FloatArray, risks: FloatArray, spaces: FloatArray
+) -> float:
+    z = logistic.score(latent[PERSISTENT], spaces[0])
+    o = logistic.score(original[PERSISTENT], spaces[1])
+    return _answer(latent, original, risks, spaces, z, o)
+
+
+@in_place
+def _answer(
+    latent: FloatArray,
+    original: FloatArray,
+    risks: FloatArray,
+    spaces: FloatArray,
+    z: float,
+    o: float,
+) -> float:
+    """The mean of both spaces, from the answers of their persistent tracks."""
+    # written so that two equal tracks give their answer to the last bit
+    share, weight = 1.0 - risks[BETA], latent_weight(risks)
+    z += share * (logistic.score(latent[TRANSIENT], spaces[0]) - z)
+    o += share * (logistic.score(original[TRANSIENT], spaces[1]) - o)
+    return weight * z + (1.0 - weight) * o
+
+
+@compiled
+def _learn(
+    buffer: BufferState,
+    graph: GraphState,
+    linked: bool,
+    verified: int,
+    softlabels: FloatArray,
+    latent: FloatArray,
+    original: FloatArray,
+    rates: FloatArray,
+    risks: FloatArray,
+    step: int,
+    spaces: FloatArray,
+    numbers: FloatArray,
+    at: int,
+    label: int,
+) -> float:
+    """All stages of a label, in their order; the answer before that. Less than 0 as above."""
+    if not geometry.has_room(buffer):
+        return NO_ROOM
+    vectors, columns, nodes, lists = buffer
+    z = logistic.score(latent[PERSISTENT], spaces[0])
+    o = logistic.score(original[PERSISTENT], spaces[1])
+    p = _answer(latent, original, risks, spaces, z, o)
+    seed(softlabels, z, label)
+    reweigh(risks, numbers[at], numbers[at + 1], label)
+    rate = rate_of(rates, risks[RISK_LABELS])
+    logistic.learn(latent[PERSISTENT], spaces[0], label, rate, rates[L2])
+    logistic.learn(original[PERSISTENT], spaces[1], label, rate, rates[L2])
+    geometry.verify(buffer, graph, linked, step, spaces, label, verified)
+    slots = members(lists[VERIFIED])
+    tracks.rehearse(latent, rates, (vectors[0], columns[0]), nodes[LABEL], slots)
+    tracks.rehearse(original, rates, (vectors[1], columns[1]), nodes[LABEL], slots)
+    return p

@@ -1,16 +1,16 @@
 """Recent: Bayesian logistic regression over the labels that were last learnt, and their rate."""
 
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from dtgol_core import bayes
 from dtgol_core.bayes import Regression
-from dtgol_core.compiled import compiled
+from dtgol_core.compiled import compiled, in_place
 from dtgol_core.config import Config
-from dtgol_core.losses import sigmoid
-from dtgol_core.state import SnapshotError
+from dtgol_core.elementary import log, sigmoid
+from dtgol_core.state import SnapshotError, require_count, require_int
 from dtgol_core.types import FloatArray, Inspection, Instance
 
 LAGS = 32
@@ -43,27 +43,30 @@ class Recent:
     scales: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: Config) -> None:
+        self.at = 0
         self.labels = 1
         self.rate = 0.5
         self.labels_learnt = 0
         self.regression = Regression(*_prior(), MEMORY)
 
-    def observe(self, instance: Instance) -> tuple[float, float]:
-        """The labels and the rate as they are known now."""
-        return float(self.labels), self.rate
+    def observe(self, instance: Instance) -> float:
+        """The regression's answer from the labels and the rate as they are known now."""
+        table, at = self.regression.table, self.at
+        return _observe(table, float(self.labels), self.rate, instance.numbers, at)
 
     def score(self, instance: Instance) -> float:
         """The regression's answer from what was known on arrival."""
-        return sigmoid(self.regression.score(_inputs(*instance.kept)))
+        return _score(self.regression.table, instance.numbers, self.at)
 
-    def learn(self, instance: Instance, label: int) -> None:
+    def learn(self, instance: Instance, label: int) -> float:
         """One drift, one update; then the label joins those that are known."""
-        self.regression.learn(_inputs(*instance.kept), label)
+        p = _learn(self.regression.table, instance.numbers, self.at, label)
         self.labels = self.labels << 1 | label
         if self.labels >> LAGS + 1:
             self.labels = 1 << LAGS | self.labels & (1 << LAGS) - 1
         self.labels_learnt += 1
         self.rate += max(1.0 / (self.labels_learnt + 1), RATE) * (label - self.rate)
+        return p
 
     def forget(self, step: int) -> None:
         """Nothing is kept of an instance."""
@@ -77,7 +80,7 @@ class Recent:
 
     def contributions(self, instance: Instance) -> FloatArray:
         """Columns have no part in it."""
-        return np.zeros(len(instance.vectors.latent))
+        return np.zeros(instance.vectors.spaces.shape[1])
 
     def inspect(self) -> Inspection:
         """The label rate, and the weights of the newest label and of the rate."""
@@ -99,10 +102,10 @@ class Recent:
         """The expert that `snapshot` described."""
         recent = cls(config)
         recent.regression = Regression.restore(*_prior(), MEMORY, dict(snapshot))
-        if not 1 <= snapshot["labels"] < 2 << LAGS:
+        recent.labels, recent.rate = require_int(snapshot["labels"]), snapshot["rate"]
+        recent.labels_learnt = require_count(snapshot["labels_learnt"])
+        if not (1 <= recent.labels < 2 << LAGS and 0.0 <= recent.rate <= 1.0):
             raise SnapshotError("the snapshot does not fit together: labels of recent")
-        for name in ("labels", "rate", "labels_learnt"):
-            setattr(recent, name, snapshot[name])
         return recent
 
 
@@ -112,21 +115,36 @@ def _prior() -> tuple[FloatArray, FloatArray]:
     return np.zeros(LAGS + 2), variance
 
 
-def _inputs(labels: float, rate: float) -> FloatArray:
-    """x, from the labels and the rate as they were packed."""
-    x = np.zeros(LAGS + 2)
-    _unpack(labels, rate, x)
-    return x
+@compiled
+def _observe(table: FloatArray, labels: float, rate: float, numbers: FloatArray, at: int) -> float:
+    """The answer to a record that arrives; what is known now is kept for its label."""
+    numbers[at], numbers[at + 1] = labels, rate
+    return _score(table, numbers, at)
 
 
 @compiled
+def _score(table: FloatArray, numbers: FloatArray, at: int) -> float:
+    x = np.empty(LAGS + 2)
+    _unpack(numbers[at], numbers[at + 1], x)
+    return sigmoid(bayes.score(table, x))
+
+
+@compiled
+def _learn(table: FloatArray, numbers: FloatArray, at: int, label: int) -> float:
+    """Learn a label; the answer before that."""
+    x = np.empty(LAGS + 2)
+    _unpack(numbers[at], numbers[at + 1], x)
+    p = sigmoid(bayes.score(table, x))
+    bayes.learn(table, MEMORY, x, label)
+    return p
+
+
+@in_place
 def _unpack(labels: float, rate: float, x: FloatArray) -> None:
-    x[0] = 1.0
-    left = int(labels)
-    lag = 1
-    while left > 1 and lag <= LAGS:
-        x[lag] = 1.0 if left & 1 else -1.0
+    """x, from the labels and the rate as they were packed."""
+    left, x[0] = int(labels), 1.0
+    for lag in range(1, LAGS + 1):
+        x[lag] = 0.0 if left <= 1 else 1.0 if left & 1 else -1.0
         left >>= 1
-        lag += 1
     clipped = min(max(rate, RATE_CLIP), 1.0 - RATE_CLIP)
-    x[LAGS + 1] = math.log(clipped / (1.0 - clipped))
+    x[LAGS + 1] = log(clipped / (1.0 - clipped))

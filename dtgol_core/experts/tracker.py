@@ -6,41 +6,45 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from dtgol_core.compiled import compiled
+from dtgol_core import mixture
+from dtgol_core.compiled import compiled, in_place
 from dtgol_core.config import Config
-from dtgol_core.state import SnapshotError, flatten, require_int, require_shape, subsection
-from dtgol_core.types import BoolArray, FloatArray, Inspection, Instance, IntArray, SingleArray
+from dtgol_core.elementary import log
+from dtgol_core.mixture import (
+    ABSORBED,
+    BLOCK,
+    COMPONENTS,
+    LABEL_DECAY,
+    MASS,
+    NUMBERS,
+    PRECISION,
+    PRIOR_MASS,
+    PRIOR_VARIANCE,
+    RIDGE,
+)
+from dtgol_core.state import SnapshotError, flatten, require_shape, subsection
+from dtgol_core.types import FloatArray, Inspection, Instance, IntArray, SingleArray
 
-VERIFIED, SHADOW, LIVE = range(3)
-"""First index of the arrays of the mixtures."""
-PER_CLASS = 4
-COMPONENTS = 2 * PER_CLASS
-"""Those of class 0 first."""
-BLOCK = 48
-"""Neighbouring columns whose covariance is kept, so that the cost is linear beyond. Measured: 0.03
-ms per record at 16 columns, 0.1 at 64, 0.9 at 512. With blocks of 64 the latter is 1.3; with those
-of 32 it is 0.6, but tables of 34 and 36 columns lose (ionosphere: .21 to .29 CER)."""
-
-LABEL_DECAY, WAITING_DECAY = math.exp(-1 / 100), math.exp(-1 / 60)
-LABEL_SCATTER_DECAY, WAITING_SCATTER_DECAY = math.exp(-1 / 300), math.exp(-1 / 180)
-PRIOR_DECAY = math.exp(-1 / 200)
-PRIOR_MASS, PRIOR_VARIANCE, RIDGE = 5.0, 0.5, 1e-3
-REFRESH = 20
+VERIFIED, SHADOW, LIVE, OWN = range(4)
+"""First index of the arrays of the mixtures; the last is that of the tracker's own numbers."""
+MEAN_STEP, CURSOR, IS_LIVE, ZEROS, ONES = range(5)
+"""Places of these: the mean time of what is verified; the step from which the shadow goes on, or -1
+if there is none; whether there is a live mixture; decayed counts of the classes."""
+COMPLETED = 2
+"""Its scale in `Vectors.scores`."""
+PRIOR_DECAY = 0.9950124791926823
+"""exp(−1/200): what stays of the counts of the classes with each label."""
 FOLLOWED_PER_RECORD = 32
 LABELS_TO_LEAVE = 32
 """With so many labels a shadow that left from fewer is given up: what it would tell is poor."""
 WAITING_STEPS = 4096
-LOGIT_MAX = 8.0
-VALUE_MAX = 5.0
-WEIGHT_MIN = 1e-9
-SHARE_MIN = math.exp(-14.0)
-CLASS_SHARE_MIN = 1e-6
-SCATTER_SHARE_MIN = 1e-3
-LIGHT, RESET = 0.02, 0.1
-"""A component below so much of its class' mean weight is set anew, at so much of it."""
-APART = 0.01
-"""Squared distance from all others of its class at which a component may be placed."""
 RATE_MIN, RATE_MAX = 0.01, 0.99
+STEP, ANSWER = range(2)
+"""Columns of `Waiting.records`. Row 0 has the bounds of those that count in their place."""
+GONE = -1.0
+"""In place of an answer: the record waits no longer."""
+FULL = -1.0
+"""In place of an answer: there is no room for the record, and nothing has changed."""
 
 
 class Tracker:
@@ -53,8 +57,9 @@ class Tracker:
 
     Attributes
     ----------
-    weight, mass, mean, pull, scatter, precision, absorbed
-        The three mixtures: verified, shadow, live. ``pull`` is precision times mean.
+    numbers, means, matrices
+        The three mixtures: verified, shadow, live (`dtgol_core.mixture`). ``numbers`` has one row
+        more, for the tracker's own.
     waiting
         Records without a label, of the last 4,096 steps.
 
@@ -65,7 +70,7 @@ class Tracker:
     and absorbs the waiting records oldest first, 32 per record, each with its own posterior as
     label; arrived at the present it becomes *live*, which answers and goes on with what arrives.
     All formulas are in docs/learner.md. Cost per record: O(32·columns·min(48, columns)), about
-    30 µs at 16 columns; state: 18 kB at 16 columns, and five quarters of the vectors that wait.
+    20 µs at 16 columns; state: 18 kB at 16 columns, and five quarters of the vectors that wait.
 
     It answers for the present: asked about an old record it would use what has been seen since. A
     waiting record therefore keeps its answer, the one on arrival and then the shadow's.
@@ -84,63 +89,36 @@ class Tracker:
     scales: ClassVar[tuple[str, ...]] = ("completed",)
 
     def __init__(self, config: Config) -> None:
-        self.weight = np.zeros((3, COMPONENTS))
-        self.mass = np.zeros(3)
-        self.mean = np.zeros((3, COMPONENTS, 0))
-        self.pull = np.zeros((3, COMPONENTS, 0))
-        self.scatter = np.zeros((3, 0, 0))
-        self.precision = np.zeros((3, 0, 0))
-        self.absorbed = np.zeros(3, dtype=np.int64)
-        self.class_counts = np.ones(2)
-        self.mean_step = 0.0
-        """The mean time of what is verified."""
-        self.cursor = -1
-        """The step from which the shadow goes on; -1: there is none."""
-        self.live = False
+        self.at = 0
+        self.numbers = np.zeros((4, NUMBERS))
+        self.numbers[OWN, CURSOR] = -1.0
+        self.numbers[OWN, ZEROS] = self.numbers[OWN, ONES] = 1.0
+        self.means = np.zeros((3, COMPONENTS, 0))
+        self.matrices = np.zeros((3, 2, 0, 0))
         self.waiting = Waiting(0)
 
-    def observe(self, instance: Instance) -> tuple[()]:
+    def observe(self, instance: Instance) -> float:
         """The shadow follows the waiting records; the record begins to wait."""
-        if self.absorbed[VERIFIED]:
-            self.cursor, self.live = _advance(
-                *self.waiting.rows_in_order(),
-                self.mean_step,
-                self.cursor,
-                self.live,
-                self._prior(),
-                *self._mixtures(),
-            )
-        completed = instance.vectors.completed
-        self.waiting.add(instance.step, completed, self._answer(completed))
-        return ()
+        scores, waiting = instance.vectors.scores, self.waiting
+        p = _observe(*self._arrays(), waiting.records, waiting.rows, scores, instance.step)
+        if p == FULL:
+            waiting.make_room()
+            p = _observe(*self._arrays(), waiting.records, waiting.rows, scores, instance.step)
+        return p
 
     def score(self, instance: Instance) -> float:
-        """What a waiting record keeps; else the answer for the present."""
-        kept = self.waiting.answer(instance.step)
-        return self._answer(instance.vectors.completed) if kept is None else kept
+        """What a waiting record keeps; else the answer for the present: the posterior by the live
+        mixture, or by the verified one before there is a live one."""
+        return _score(*self._arrays(), self.waiting.records, instance.vectors.scores, instance.step)
 
-    def _answer(self, completed: SingleArray) -> float:
-        """The posterior by the live mixture, or by the verified one before there is a live one."""
-        if not self.absorbed[VERIFIED]:
-            return 0.5
-        which = LIVE if self.live else VERIFIED
-        return _score(completed, which, self._prior(), self.weight, self.mean, self.pull)
-
-    def learn(self, instance: Instance, label: int) -> None:
+    def learn(self, instance: Instance, label: int) -> float:
         """The verified mixture absorbs the record under its true label."""
-        self.waiting.remove(instance.step)
-        labels = int(self.absorbed[VERIFIED]) + 1
-        rate = max(1.0 / labels, 1.0 - LABEL_DECAY)
-        self.mean_step += rate * (instance.step - self.mean_step)
-        _learn(instance.vectors.completed, label, self._prior(), *self._mixtures())
-        self.class_counts *= PRIOR_DECAY
-        self.class_counts[label] += 1.0
-        if labels == LABELS_TO_LEAVE:
-            self.cursor = -1
+        scores, step = instance.vectors.scores, instance.step
+        return _learn(*self._arrays(), self.waiting.records, scores, step, label)
 
     def forget(self, step: int) -> None:
         """The record waits no longer."""
-        self.waiting.remove(step)
+        _remove(self.waiting.records, step)
 
     def correct(self, step: int, label: int) -> bool:
         """No instance is kept with its label."""
@@ -148,92 +126,76 @@ class Tracker:
 
     def grow(self, columns: int) -> None:
         """Add columns in which all means and all waiting records are 0."""
-        known = self.mean.shape[2]
+        known = self.means.shape[2]
         wider = known + columns
-        self.mean = _widened(self.mean, (3, COMPONENTS, wider))
-        self.pull = _widened(self.pull, (3, COMPONENTS, wider))
-        self.scatter = _widened(self.scatter, (3, wider, min(BLOCK, wider)))
-        self.precision = _widened(self.precision, (3, wider, min(BLOCK, wider)))
+        self.means = _widened(self.means, (3, COMPONENTS, wider))
+        self.matrices = _widened(self.matrices, (3, 2, wider, min(BLOCK, wider)))
         fresh = np.arange(known, wider)
-        variance = PRIOR_MASS * PRIOR_VARIANCE / (self.mass + PRIOR_MASS) + RIDGE
-        self.precision[:, fresh, fresh % BLOCK] = 1.0 / variance[:, None]
+        masses = self.numbers[:OWN, MASS]
+        variance = PRIOR_MASS * PRIOR_VARIANCE / (masses + PRIOR_MASS) + RIDGE
+        self.matrices[:, PRECISION, fresh, fresh % BLOCK] = 1.0 / variance[:, None]
         self.waiting.grow(columns)
 
     def contributions(self, instance: Instance) -> FloatArray:
         """The parts of the classes' mean scores, weighed by the shares of their components."""
-        moved = np.zeros(self.mean.shape[2])
-        if self.absorbed[VERIFIED]:
+        moved = np.zeros(self.means.shape[2])
+        if self.labels_learnt:
+            row = instance.vectors.scores[COMPLETED]
             which = LIVE if self.live else VERIFIED
-            completed = instance.vectors.completed
-            _contributions(completed, which, self.weight, self.mean, self.pull, moved)
+            numbers, means, matrices = (each[which] for each in self._arrays())
+            mixture.contributions(row, numbers, means, matrices, moved)
         return moved
 
     def inspect(self) -> Inspection:
         """How many labels and waiting records there are, and the share of ones among the labels."""
         return Inspection(
             {
-                "labels": float(self.absorbed[VERIFIED]),
+                "labels": float(self.labels_learnt),
                 "waiting": float(len(self.waiting)),
-                "prior": self._prior(),
+                "prior": _prior(self.numbers[OWN]),
             },
             {},
         )
 
-    def _prior(self) -> float:
-        zeros, ones = self.class_counts.tolist()
-        share: float = ones / (zeros + ones)
-        return min(max(share, RATE_MIN), RATE_MAX)
+    @property
+    def labels_learnt(self) -> int:
+        """Labels that the verified mixture has absorbed."""
+        return int(self.numbers[VERIFIED, ABSORBED])
 
-    def _mixtures(self) -> tuple[Any, ...]:
-        return (
-            self.absorbed,
-            self.weight,
-            self.mass,
-            self.mean,
-            self.pull,
-            self.scatter,
-            self.precision,
-        )
+    @property
+    def live(self) -> bool:
+        """Whether there is a live mixture."""
+        return bool(self.numbers[OWN, IS_LIVE])
+
+    def _arrays(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        return self.numbers, self.means, self.matrices
 
     def snapshot(self) -> dict[str, Any]:
         """The mixtures, where the shadow is, and the waiting records."""
-        arrays = {name: getattr(self, name).copy() for name in _ARRAYS}
-        own = {"mean_step": self.mean_step, "cursor": self.cursor, "live": self.live}
-        return arrays | own | flatten({"waiting": self.waiting.snapshot()})
+        own = {name: getattr(self, name).copy() for name in ("numbers", "means", "matrices")}
+        return own | flatten({"waiting": self.waiting.snapshot()})
 
     @classmethod
     def restore(cls, config: Config, snapshot: Mapping[str, Any], columns: int) -> Self:
         """The expert that `snapshot` described."""
         tracker = cls(config)
         tracker.grow(columns)
-        for name in _ARRAYS:
+        for name in ("numbers", "means", "matrices"):
             array = snapshot[name]
             require_shape(name, array, getattr(tracker, name).shape)
             if not np.isfinite(array).all():
                 raise SnapshotError(f"the snapshot is damaged: {name} is not finite")
             setattr(tracker, name, array.copy())
-        if (tracker.absorbed < 0).any() or (tracker.weight < 0.0).any():
+        weights, counts = tracker.numbers[:OWN, :COMPONENTS], tracker.numbers[:OWN, ABSORBED]
+        own = tracker.numbers[OWN]
+        if (weights < 0.0).any() or (counts < 0.0).any():
             raise SnapshotError("the snapshot is damaged: a negative count or weight")
-        if not (tracker.class_counts > 0.0).all():
+        if not (own[ZEROS] > 0.0 and own[ONES] > 0.0):
             raise SnapshotError("the snapshot is damaged: a class count that is not positive")
-        tracker.mean_step, tracker.live = snapshot["mean_step"], snapshot["live"]
-        tracker.cursor = require_int(snapshot["cursor"])
-        if not (0.0 <= tracker.mean_step < 2.0**63 and -1 <= tracker.cursor < 2**63):
+        if not (0.0 <= own[MEAN_STEP] < 2.0**53 and -1.0 <= own[CURSOR] < 2.0**53):
             raise SnapshotError("the snapshot is damaged: a step that cannot be")
         tracker.waiting = Waiting.restore(subsection(snapshot, "waiting"), columns)
         return tracker
-
-
-_ARRAYS = (
-    "absorbed",
-    "class_counts",
-    "weight",
-    "mass",
-    "mean",
-    "pull",
-    "scatter",
-    "precision",
-)
 
 
 def _widened(array: FloatArray, shape: tuple[int, ...]) -> FloatArray:
@@ -246,78 +208,59 @@ def _widened(array: FloatArray, shape: tuple[int, ...]) -> FloatArray:
 class Waiting:
     """The records of the last 4,096 steps that have no label yet, in the order of their steps.
 
-    Rows that have left stay where they are until the arrays are full; then the others move
+    Records that have left stay where they are until the arrays are full; then the others move
     together, into arrays a quarter larger than they need. Cost of a record: O(columns), amortised.
+
+    Attributes
+    ----------
+    records : (1 + room, 2)
+        Step and newest answer of each, on arrival or by the shadow. Row 0 has the bounds of the
+        places that count: before the first no record waits.
+    rows : (1 + room, columns)
+        Their vectors, at the same places.
     """
 
     def __init__(self, columns: int) -> None:
-        self.steps = np.zeros(0, dtype=np.int64)
-        self.rows: SingleArray = np.zeros((0, columns), dtype=np.float32)
-        self.waits = np.zeros(0, dtype=np.bool_)
-        self.answers = np.zeros(0)
-        """The newest answer to each, on arrival or by the shadow."""
-        self.start = 0
-        """Before it no row waits; rows count up to `end`."""
-        self.end = 0
+        self.rows: SingleArray = np.zeros((1, columns), dtype=np.float32)
+        self.records = np.ones((1, 2))
 
     def __len__(self) -> int:
-        return int(self.waits[self.start : self.end].sum())
+        return len(self._places())
 
     @property
     def state_bytes(self) -> int:
         """Memory of what waits; the spare room depends on when the arrays were last made."""
-        return len(self) * int(self.rows.itemsize * self.rows.shape[1] + 17)
+        return len(self) * int(self.rows.itemsize * self.rows.shape[1] + 16)
 
-    def rows_in_order(self) -> tuple[IntArray, SingleArray, BoolArray, FloatArray, int, int]:
-        """Steps, rows, which of them wait and answers; those from start to end count."""
-        return self.steps, self.rows, self.waits, self.answers, self.start, self.end
+    def _places(self) -> IntArray:
+        first, end = self.records[0].astype(int).tolist()
+        places: IntArray = np.flatnonzero(self.records[first:end, ANSWER] != GONE) + first
+        return places
 
-    def answer(self, step: int) -> float | None:
-        """The answer that the record of a step keeps, if it waits."""
-        newest = self.end - 1
-        if newest >= self.start and self.steps[newest] == step:
-            place = newest
-        else:
-            place = _find(self.steps, self.start, self.end, step)
-        if place < self.end and self.steps[place] == step and self.waits[place]:
-            return float(self.answers[place])
-        return None
-
-    def add(self, step: int, row: SingleArray, answer: float) -> None:
-        """A record begins to wait; those of 4,096 steps ago have waited too long."""
-        if self.end == len(self.steps):
-            kept = np.flatnonzero(self.waits[self.start : self.end]) + self.start
-            self._hold(self.steps[kept], self.rows[kept], self.answers[kept])
-        self.answers[self.end] = answer
-        self.start = _append(
-            self.steps, self.rows, self.waits, self.start, self.end, step, row, WAITING_STEPS
-        )
-        self.end += 1
-
-    def remove(self, step: int) -> None:
-        """The record of a step waits no longer, if it did."""
-        _remove(self.steps, self.waits, self.start, self.end, step)
+    def make_room(self) -> None:
+        """Bring together what waits, in arrays a quarter larger."""
+        kept = self._places()
+        self._hold(self.records[kept], self.rows[kept])
 
     def grow(self, columns: int) -> None:
         """Add columns of 0."""
         fresh = np.zeros((len(self.rows), columns), dtype=np.float32)
         self.rows = np.concatenate([self.rows, fresh], axis=1)
 
-    def _hold(self, steps: IntArray, rows: SingleArray, answers: FloatArray) -> None:
-        """Hold these rows, all of which wait, with room for a quarter more."""
-        count = len(steps)
-        room = count + count // 4 + 64
-        self.steps, self.waits = np.zeros(room, dtype=np.int64), np.zeros(room, dtype=np.bool_)
-        self.rows = np.zeros((room, rows.shape[1]), dtype=np.float32)
-        self.answers = np.zeros(room)
-        self.steps[:count], self.rows[:count], self.waits[:count] = steps, rows, True
-        self.answers[:count] = answers
-        self.start, self.end = 0, count
+    def _hold(self, records: FloatArray, rows: SingleArray) -> None:
+        """Hold these records, all of which wait, with room for a quarter more."""
+        end = len(records) + 1
+        places = end + len(records) // 4 + 64
+        self.records = np.zeros((places, 2))
+        self.rows = np.zeros((places, rows.shape[1]), dtype=np.float32)
+        self.records[0] = 1, end
+        self.records[1:end], self.rows[1:end] = records, rows
 
     def snapshot(self) -> dict[str, Any]:
         """The rows that wait."""
-        kept = np.flatnonzero(self.waits[self.start : self.end]) + self.start
-        return {"steps": self.steps[kept], "rows": self.rows[kept], "answers": self.answers[kept]}
+        kept = self._places()
+        steps, answers = self.records[kept].T
+        return {"steps": steps.astype(np.int64), "rows": self.rows[kept], "answers": answers.copy()}
 
     @staticmethod
     def restore(snapshot: Mapping[str, Any], columns: int) -> "Waiting":
@@ -329,453 +272,220 @@ class Waiting:
             raise SnapshotError("the snapshot is damaged: an answer that is no probability")
         if len(steps) > WAITING_STEPS or not (np.diff(steps) > 0).all():
             raise SnapshotError("the snapshot is damaged: waiting records out of order")
-        waiting._hold(steps, snapshot["rows"], answers)
+        if not (np.abs(steps) < 2**53).all():
+            raise SnapshotError("the snapshot is damaged: a step that cannot be")
+        waiting._hold(np.column_stack([steps, answers]).astype(np.float64), snapshot["rows"])
         return waiting
 
 
-@compiled
-def _append(
-    steps: IntArray,
-    rows: SingleArray,
-    waits: BoolArray,
-    start: int,
-    end: int,
-    step: int,
-    row: SingleArray,
-    limit: int,
-) -> int:
-    """Write a row at `end`; the start of the rows that still wait."""
-    steps[end] = step
-    waits[end] = True
-    for column in range(len(row)):
-        rows[end, column] = row[column]
-    while start < end and (not waits[start] or steps[start] <= step - limit):
-        waits[start] = False
-        start += 1
-    return start
+@in_place
+def _prior(own: FloatArray) -> float:
+    """The share of ones among the labels, clipped."""
+    share = float(own[ONES] / (own[ZEROS] + own[ONES]))
+    return min(max(share, RATE_MIN), RATE_MAX)
 
 
-@compiled
-def _find(steps: IntArray, start: int, end: int, step: int) -> int:
-    """The first place from `start` whose step is not before `step`."""
-    low, high = start, end
+@in_place
+def _prior_log_odds(own: FloatArray) -> float:
+    share = _prior(own)
+    return log(share / (1.0 - share))
+
+
+@in_place
+def _find(records: FloatArray, step: float) -> int:
+    """The first place that counts whose step is not before `step`."""
+    low, high = int(records[0, 0]), int(records[0, 1])
     while low < high:
         middle = (low + high) // 2
-        if steps[middle] < step:
+        if records[middle, STEP] < step:
             low = middle + 1
         else:
             high = middle
     return low
 
 
-@compiled
-def _remove(steps: IntArray, waits: BoolArray, start: int, end: int, step: int) -> None:
-    place = _find(steps, start, end, step)
-    if place < end and steps[place] == step:
-        waits[place] = False
+@in_place
+def _kept_answer(records: FloatArray, step: int) -> float:
+    """The answer that the record of a step keeps, if it waits; else `GONE`."""
+    place = _find(records, float(step))
+    if place < int(records[0, 1]) and records[place, STEP] == step:
+        return float(records[place, ANSWER])
+    return GONE
 
 
-@compiled
-def _load(row: SingleArray, x: FloatArray) -> None:
-    """A row as numbers within ±5; what is no number is 0."""
-    for column in range(len(x)):
-        value = row[column]
-        if value > VALUE_MAX:
-            x[column] = VALUE_MAX
-        elif value >= -VALUE_MAX:
-            x[column] = value
-        elif value < -VALUE_MAX:
-            x[column] = -VALUE_MAX
-        else:
-            x[column] = 0.0
+@in_place
+def _remove(records: FloatArray, step: int) -> None:
+    """The record of a step waits no longer, if it did."""
+    place = _find(records, float(step))
+    if place < int(records[0, 1]) and records[place, STEP] == step:
+        records[place, ANSWER] = GONE
 
 
-@compiled
-def _sigmoid(logit: float) -> float:
-    if logit >= 0.0:
-        return 1.0 / (1.0 + math.exp(-logit))
-    e = math.exp(logit)
-    return e / (1.0 + e)
-
-
-@compiled
-def _refresh(
-    mass: float, mean: FloatArray, pull: FloatArray, scatter: FloatArray, precision: FloatArray
+@in_place
+def _append(
+    records: FloatArray, rows: SingleArray, step: int, row: SingleArray, answer: float
 ) -> None:
-    """Precision from scatter, block by block, by Gauss and Jordan; pull from precision and mean."""
-    columns, total = mean.shape[1], mass + PRIOR_MASS
-    for first in range(0, columns, BLOCK):
-        size = min(BLOCK, columns - first)
-        block = precision[first : first + size]
-        spread = scatter[first : first + size]
-        for i in range(size):
-            for j in range(size):
-                block[i, j] = spread[i, j] / total
-            block[i, i] += PRIOR_MASS * PRIOR_VARIANCE / total + RIDGE
-        for pivot in range(size):
-            above = block[pivot]
-            inverse = 1.0 / above[pivot]
-            for j in range(size):
-                above[j] *= inverse
-            above[pivot] = inverse
-            for i in range(size):
-                if i != pivot:
-                    row = block[i]
-                    factor = row[pivot]
-                    row[pivot] = 0.0
-                    for j in range(size):
-                        row[j] -= factor * above[j]
-        for k in range(COMPONENTS):
-            centre = mean[k, first : first + size]
-            pulled = pull[k, first : first + size]
-            for i in range(size):
-                pulled[i] = 0.0
-            for j in range(size):
-                row = block[j]
-                value = centre[j]
-                for i in range(size):
-                    pulled[i] += row[i] * value
+    """A record begins to wait; those of 4,096 steps ago have waited too long."""
+    first, end = int(records[0, 0]), int(records[0, 1])
+    records[end, STEP], records[end, ANSWER] = step, answer
+    for column in range(len(row)):
+        rows[end, column] = row[column]
+    while first < end and (
+        records[first, ANSWER] == GONE or records[first, STEP] <= step - WAITING_STEPS
+    ):
+        records[first, ANSWER] = GONE
+        first += 1
+    records[0, 0], records[0, 1] = first, end + 1
 
 
-@compiled
-def _posterior(
-    x: FloatArray,
-    prior: float,
-    weight: FloatArray,
-    mean: FloatArray,
-    pull: FloatArray,
-    share: FloatArray,
-) -> float:
-    """The log-odds of class 1; `share` becomes the shares of the components in their class."""
-    for k in range(COMPONENTS):
-        score, centre, pulled = 0.0, mean[k], pull[k]
-        for i in range(len(x)):
-            score += pulled[i] * (x[i] - 0.5 * centre[i])
-        share[k] = score
-    logit = math.log(prior / (1.0 - prior))
-    density, known = 0.0, 0
-    for first in (0, PER_CLASS):
-        top, total, held = -math.inf, 0.0, 0.0
-        for k in range(first, first + PER_CLASS):
-            if weight[k] > 0.0 and share[k] > top:
-                top = share[k]
-        for k in range(first, first + PER_CLASS):
-            if weight[k] > 0.0:
-                share[k] = weight[k] * math.exp(share[k] - top)
-                total += share[k]
-                held += weight[k]
-            else:
-                share[k] = 0.0
-        if held > 0.0:
-            known += 1
-            for k in range(first, first + PER_CLASS):
-                share[k] /= total
-            log_density = top + math.log(total / held)
-            density = log_density if first == 0 else log_density - density
-    return logit + density if known == 2 else logit
-
-
-@compiled
-def _absorb(
-    x: FloatArray,
-    p: float,
-    share: FloatArray,
-    decay: float,
-    scatter_decay: float,
-    weight: FloatArray,
-    mean: FloatArray,
-    pull: FloatArray,
-    scatter: FloatArray,
-    precision: FloatArray,
-    work: FloatArray,
+@in_place
+def _copy(
+    source: int, target: int, numbers: FloatArray, means: FloatArray, matrices: FloatArray
 ) -> None:
-    """Weights, scatter, means and pulls take in a vector; the mass is the caller's.
-
-    Rows are taken as views before they are looped over: plain indices let Numba use the wide
-    registers, sums of indices do not.
-    """
-    columns = len(x)
-    for k in range(COMPONENTS):
-        weight[k] *= decay
-        if weight[k] < WEIGHT_MIN:
-            weight[k] = 0.0
-        q = p if k >= PER_CLASS else 1.0 - p
-        rate = 0.0
-        if q >= CLASS_SHARE_MIN and share[k] >= SHARE_MIN:
-            gained = q * share[k]
-            weight[k] += gained
-            rate = gained / weight[k]
-            if gained > SCATTER_SHARE_MIN:
-                centre = mean[k]
-                for i in range(columns):
-                    work[i] = x[i] - centre[i]
-                factor = gained * (1.0 - rate)
-                for first in range(0, columns, BLOCK):
-                    part = work[first : first + BLOCK]
-                    block = scatter[first : first + BLOCK]
-                    for i in range(len(part)):
-                        row, scaled = block[i], factor * part[i]
-                        for j in range(len(part)):
-                            row[j] = scatter_decay * row[j] + scaled * part[j]
-                scatter_decay = 1.0  # once, with the first; there is one, for the shares add up
-        share[k] = rate
-    for i in range(columns):
-        work[i] = 0.0
-    for first in range(0, columns, BLOCK):
-        part = work[first : first + BLOCK]
-        block = precision[first : first + BLOCK]
-        for i in range(len(part)):
-            row, value = block[i], x[first + i]
-            for j in range(len(part)):
-                part[j] += row[j] * value
-    for k in range(COMPONENTS):
-        rate = share[k]
-        if rate > 0.0:
-            centre, pulled = mean[k], pull[k]
-            for i in range(columns):
-                centre[i] += rate * (x[i] - centre[i])
-            for i in range(columns):
-                pulled[i] += rate * (work[i] - pulled[i])
+    for place in range(numbers.shape[1]):
+        numbers[target, place] = numbers[source, place]
+    for k in range(means.shape[1]):
+        for column in range(means.shape[2]):
+            means[target, k, column] = means[source, k, column]
+    for which in range(matrices.shape[1]):
+        for column in range(matrices.shape[2]):
+            for place in range(matrices.shape[3]):
+                matrices[target, which, column, place] = matrices[source, which, column, place]
 
 
-@compiled
-def _is_apart(x: FloatArray, first: int, weight: FloatArray, mean: FloatArray) -> bool:
-    """Whether a component of a class may be placed here: no other one of it is where x is.
-
-    Two components in one place stay together but for rounding, which would decide what they become.
-    """
-    for k in range(first, first + PER_CLASS):
-        if weight[k] > 0.0:
-            squares = 0.0
-            for column in range(len(x)):
-                difference = x[column] - mean[k, column]
-                squares += difference * difference
-            if squares < APART:
-                return False
-    return True
-
-
-@compiled
-def _lightest(first: int, weight: FloatArray) -> int:
-    """The component of a class with the least weight, the first of equals."""
-    lightest = first
-    for k in range(first + 1, first + PER_CLASS):
-        if weight[k] < weight[lightest]:
-            lightest = k
-    return lightest
-
-
-@compiled
-def _learn(
-    completed: SingleArray,
-    label: int,
-    prior: float,
-    absorbed: IntArray,
-    weight: FloatArray,
-    mass: FloatArray,
-    mean: FloatArray,
-    pull: FloatArray,
-    scatter: FloatArray,
-    precision: FloatArray,
-) -> None:
-    """The verified mixture absorbs a vector under its true label."""
-    columns = mean.shape[2]
-    x, work, share = np.empty(columns), np.empty(columns), np.empty(COMPONENTS)
-    _load(completed, x)
-    verified = (
-        weight[VERIFIED],
-        mean[VERIFIED],
-        pull[VERIFIED],
-        scatter[VERIFIED],
-        precision[VERIFIED],
-    )
-    first = label * PER_CLASS
-    _posterior(x, prior, verified[0], verified[1], verified[2], share)
-    apart = _is_apart(x, first, verified[0], verified[1])
-    placed, lightest = False, _lightest(first, verified[0])
-    if apart and weight[VERIFIED, lightest] == 0.0:
-        placed = True
-        for k in range(COMPONENTS):
-            share[k] = 1.0 if k == lightest else 0.0
-    _absorb(x, float(label), share, LABEL_DECAY, LABEL_SCATTER_DECAY, *verified, work)
-    mass[VERIFIED] = LABEL_SCATTER_DECAY * mass[VERIFIED] + 1.0
-    if apart and not placed:
-        lightest, total = _lightest(first, verified[0]), 0.0
-        for k in range(first, first + PER_CLASS):
-            total += weight[VERIFIED, k]
-        if weight[VERIFIED, lightest] < LIGHT * total / PER_CLASS:
-            placed = True
-            weight[VERIFIED, lightest] = RESET * total / PER_CLASS
-            for column in range(columns):
-                mean[VERIFIED, lightest, column] = x[column]
-    absorbed[VERIFIED] += 1
-    if placed or absorbed[VERIFIED] < REFRESH or absorbed[VERIFIED] % REFRESH == 0:
-        _refresh(
-            mass[VERIFIED], mean[VERIFIED], pull[VERIFIED], scatter[VERIFIED], precision[VERIFIED]
-        )
-
-
-@compiled
-def _follow(
-    row: SingleArray,
-    prior: float,
-    which: int,
-    absorbed: IntArray,
-    weight: FloatArray,
-    mass: FloatArray,
-    mean: FloatArray,
-    pull: FloatArray,
-    scatter: FloatArray,
-    precision: FloatArray,
-    x: FloatArray,
-    work: FloatArray,
-    share: FloatArray,
-) -> float:
-    """A mixture absorbs a vector under its own posterior; the answer to the vector before that."""
-    _load(row, x)
-    logit = _posterior(x, prior, weight[which], mean[which], pull[which], share)
-    _absorb(
-        x,
-        _sigmoid(logit),
-        share,
-        WAITING_DECAY,
-        WAITING_SCATTER_DECAY,
-        weight[which],
-        mean[which],
-        pull[which],
-        scatter[which],
-        precision[which],
-        work,
-    )
-    mass[which] = WAITING_SCATTER_DECAY * mass[which] + 1.0
-    absorbed[which] += 1
-    if absorbed[which] % REFRESH == 0:
-        _refresh(mass[which], mean[which], pull[which], scatter[which], precision[which])
-    return _sigmoid(min(max(logit, -LOGIT_MAX), LOGIT_MAX))
-
-
-@compiled
+@in_place
 def _advance(
-    steps: IntArray,
+    numbers: FloatArray,
+    means: FloatArray,
+    matrices: FloatArray,
+    records: FloatArray,
     rows: SingleArray,
-    waits: BoolArray,
-    answers: FloatArray,
-    start: int,
-    end: int,
-    mean_step: float,
-    cursor: int,
-    live: bool,
-    prior: float,
-    absorbed: IntArray,
-    weight: FloatArray,
-    mass: FloatArray,
-    mean: FloatArray,
-    pull: FloatArray,
-    scatter: FloatArray,
-    precision: FloatArray,
-) -> tuple[int, bool]:
-    """The shadow goes on, becomes live at the present; else live absorbs the newest waiting one."""
-    columns = mean.shape[2]
-    x, work, share = np.empty(columns), np.empty(columns), np.empty(COMPONENTS)
-    if cursor < 0:
-        cursor = int(mean_step)
-        _copy(VERIFIED, SHADOW, absorbed, weight, mass, mean, pull, scatter, precision)
-        absorbed[SHADOW] = 0
-    place, left = _find(steps, start, end, cursor), FOLLOWED_PER_RECORD
+    step: int,
+    vectors: FloatArray,
+    shares: FloatArray,
+) -> None:
+    """The shadow goes on, becomes live at the present; else live absorbs the record before this
+    one if that still waits."""
+    own, end = numbers[OWN], int(records[0, 1])
+    prior = _prior_log_odds(own)
+    if own[CURSOR] < 0.0:
+        own[CURSOR] = math.floor(own[MEAN_STEP])
+        _copy(VERIFIED, SHADOW, numbers, means, matrices)
+        numbers[SHADOW, ABSORBED] = 0.0
+    shadow, its_means, its_matrices = numbers[SHADOW], means[SHADOW], matrices[SHADOW]
+    place, left = _find(records, own[CURSOR]), FOLLOWED_PER_RECORD
     while place < end and left > 0:
-        if waits[place]:
+        if records[place, ANSWER] != GONE:
             left -= 1
-            answers[place] = _follow(
-                rows[place],
-                prior,
-                SHADOW,
-                absorbed,
-                weight,
-                mass,
-                mean,
-                pull,
-                scatter,
-                precision,
-                x,
-                work,
-                share,
+            records[place, ANSWER] = mixture.follow(
+                rows[place], prior, shadow, its_means, its_matrices, vectors, shares
             )
         place += 1
-    while place < end and not waits[place]:
+    while place < end and records[place, ANSWER] == GONE:
         place += 1
     if place == end:
-        _copy(SHADOW, LIVE, absorbed, weight, mass, mean, pull, scatter, precision)
-        return -1, True
-    if live and waits[end - 1]:
-        _follow(
-            rows[end - 1],
-            prior,
-            LIVE,
-            absorbed,
-            weight,
-            mass,
-            mean,
-            pull,
-            scatter,
-            precision,
-            x,
-            work,
-            share,
+        _copy(SHADOW, LIVE, numbers, means, matrices)
+        own[CURSOR], own[IS_LIVE] = -1.0, 1.0
+        return
+    # The step and not only the answer: after a restore the last place is of the newest that waits.
+    if (
+        own[IS_LIVE] > 0.0
+        and records[end - 1, STEP] == step - 1
+        and records[end - 1, ANSWER] != GONE
+    ):
+        mixture.follow(
+            rows[end - 1], prior, numbers[LIVE], means[LIVE], matrices[LIVE], vectors, shares
         )
-    return steps[place], live
+    own[CURSOR] = records[place, STEP]
+
+
+@in_place
+def _answer(
+    numbers: FloatArray,
+    means: FloatArray,
+    matrices: FloatArray,
+    row: SingleArray,
+    vectors: FloatArray,
+    shares: FloatArray,
+) -> float:
+    """The answer for the present."""
+    if numbers[VERIFIED, ABSORBED] == 0.0:
+        return 0.5
+    which = LIVE if numbers[OWN, IS_LIVE] > 0.0 else VERIFIED
+    prior = _prior_log_odds(numbers[OWN])
+    mixture_of = numbers[which], means[which], matrices[which]
+    return mixture.answer(row, prior, *mixture_of, vectors, shares)
 
 
 @compiled
-def _copy(
-    source: int,
-    target: int,
-    absorbed: IntArray,
-    weight: FloatArray,
-    mass: FloatArray,
-    mean: FloatArray,
-    pull: FloatArray,
-    scatter: FloatArray,
-    precision: FloatArray,
-) -> None:
-    absorbed[target] = absorbed[source]
-    mass[target] = mass[source]
-    weight[target] = weight[source]
-    mean[target] = mean[source]
-    pull[target] = pull[source]
-    scatter[target] = scatter[source]
-    precision[target] = precision[source]
+def _observe(
+    numbers: FloatArray,
+    means: FloatArray,
+    matrices: FloatArray,
+    records: FloatArray,
+    rows: SingleArray,
+    scores: SingleArray,
+    step: int,
+) -> float:
+    """Follow, answer and let the record wait; `FULL` if there is no room for it."""
+    if int(records[0, 1]) >= len(records):
+        return FULL
+    vectors, shares = mixture.new_vectors(means.shape[2]), mixture.new_shares()
+    if numbers[VERIFIED, ABSORBED] > 0.0:
+        _advance(numbers, means, matrices, records, rows, step, vectors, shares)
+    answer = _answer(numbers, means, matrices, scores[COMPLETED], vectors, shares)
+    _append(records, rows, step, scores[COMPLETED], answer)
+    return answer
 
 
 @compiled
 def _score(
-    completed: SingleArray,
-    which: int,
-    prior: float,
-    weight: FloatArray,
-    mean: FloatArray,
-    pull: FloatArray,
+    numbers: FloatArray,
+    means: FloatArray,
+    matrices: FloatArray,
+    records: FloatArray,
+    scores: SingleArray,
+    step: int,
 ) -> float:
-    x, share = np.empty(mean.shape[2]), np.empty(COMPONENTS)
-    _load(completed, x)
-    logit = _posterior(x, prior, weight[which], mean[which], pull[which], share)
-    return _sigmoid(min(max(logit, -LOGIT_MAX), LOGIT_MAX))
+    """What the record keeps if it waits, else the answer for the present."""
+    kept = _kept_answer(records, step)
+    if kept != GONE:
+        return kept
+    vectors, shares = mixture.new_vectors(means.shape[2]), mixture.new_shares()
+    return _answer(numbers, means, matrices, scores[COMPLETED], vectors, shares)
 
 
 @compiled
-def _contributions(
-    completed: SingleArray,
-    which: int,
-    weight: FloatArray,
-    mean: FloatArray,
-    pull: FloatArray,
-    moved: FloatArray,
-) -> None:
-    x, share = np.empty(len(moved)), np.empty(COMPONENTS)
-    _load(completed, x)
-    _posterior(x, 0.5, weight[which], mean[which], pull[which], share)
-    if share[:PER_CLASS].sum() == 0.0 or share[PER_CLASS:].sum() == 0.0:
-        return  # the prior alone answers while a class is unknown
-    for k in range(COMPONENTS):
-        for column in range(len(moved)):
-            part = share[k] * pull[which, k, column] * (x[column] - 0.5 * mean[which, k, column])
-            moved[column] += part if k >= PER_CLASS else -part
+def _learn(
+    numbers: FloatArray,
+    means: FloatArray,
+    matrices: FloatArray,
+    records: FloatArray,
+    scores: SingleArray,
+    step: int,
+    label: int,
+) -> float:
+    """The verified mixture absorbs the record under its true label; its answer before that."""
+    vectors, shares = mixture.new_vectors(means.shape[2]), mixture.new_shares()
+    answer = _kept_answer(records, step)
+    if answer == GONE:
+        answer = _answer(numbers, means, matrices, scores[COMPLETED], vectors, shares)
+    _remove(records, step)
+    own, labels = numbers[OWN], numbers[VERIFIED, ABSORBED] + 1.0
+    own[MEAN_STEP] += max(1.0 / labels, 1.0 - LABEL_DECAY) * (step - own[MEAN_STEP])
+    mixture.learn(
+        scores[COMPLETED],
+        label,
+        _prior_log_odds(own),
+        numbers[VERIFIED],
+        means[VERIFIED],
+        matrices[VERIFIED],
+        vectors,
+        shares,
+    )
+    own[ZEROS] *= PRIOR_DECAY
+    own[ONES] *= PRIOR_DECAY
+    own[ONES if label else ZEROS] += 1.0
+    if labels == LABELS_TO_LEAVE:
+        own[CURSOR] = -1.0
+    return answer

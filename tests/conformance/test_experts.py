@@ -37,7 +37,7 @@ every_expert = pytest.mark.parametrize("kind", EXPERTS, ids=lambda kind: kind.na
 def all_scales(vector: FloatArray) -> Vectors:
     """A record that is much the same in every scale."""
     single = vector.astype(np.float32)
-    return Vectors(vector, vector / 2.0, single, single, single)
+    return Vectors.of(vector, vector / 2.0, single, single, single)
 
 
 class Stream:
@@ -55,23 +55,26 @@ class Stream:
         latent = self.chance.normal(size=WIDTH)
         latent[0] += 4.0 * label - 2.0
         vectors = all_scales(latent)
-        step = len(self.seen) + 1
-        kept = self.expert.observe(Instance(step, vectors))
-        assert len(kept) == len(self.kind.kept)
-        self.seen.append((Instance(step, vectors, kept), label))
-        return self.seen[-1][0]
+        instance = Instance(len(self.seen) + 1, vectors, np.full(len(self.kind.kept), np.nan))
+        answer = self.expert.observe(instance)
+        assert not np.isnan(instance.numbers).any(), "it writes all that it wants back"
+        assert answer == self.expert.score(instance), "the answer is that of all it knows"
+        self.seen.append((instance, label))
+        return instance
 
     def run(self, records: int, delay: int = 5) -> "Stream":
         for _ in range(records):
             self.arrive()
             if len(self.seen) > delay:
-                self.expert.learn(*self.seen[-1 - delay])
+                waited, label = self.seen[-1 - delay]
+                before = self.expert.score(waited)
+                assert self.expert.learn(waited, label) == before, "its answer before the label"
         return self
 
 
 def far(side: float) -> Instance:
     """A record far out in the first column."""
-    return Instance(10**6, all_scales(np.array([side, 0.0, 0.0])), (0.5, 0.5))
+    return Instance(10**6, all_scales(np.array([side, 0.0, 0.0])), np.full(2, 0.5))
 
 
 def test_names_are_known_and_different() -> None:
@@ -203,20 +206,23 @@ class Share:
     scales: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, config: Config) -> None:
-        self.labels = self.ones = self.columns = 0
+        self.at = self.labels = self.ones = self.columns = 0
 
-    def observe(self, instance: Instance) -> tuple[float, ...]:
-        return float(self.labels), float(self.ones), float(instance.step)
+    def observe(self, instance: Instance) -> float:
+        instance.numbers[self.at : self.at + 3] = self.labels, self.ones, instance.step
+        return self.score(instance)
 
     def score(self, instance: Instance) -> float:
         return (self.ones + 1) / (self.labels + 2)
 
-    def learn(self, instance: Instance, label: int) -> None:
-        labels, ones, step = instance.kept
+    def learn(self, instance: Instance, label: int) -> float:
+        labels, ones, step = instance.numbers[self.at : self.at + 3].tolist()
         assert step == instance.step, "what was kept comes back with its instance"
         assert ones <= labels <= self.labels
+        before = self.score(instance)
         self.labels += 1
         self.ones += label
+        return before
 
     def forget(self, step: int) -> None:
         return

@@ -5,7 +5,7 @@ alone, so two handles that went through the same changes must hold the same bits
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from dtgol_core.bayes import Regression, design_prior
+from dtgol_core.buffer import VERIFIED
 from dtgol_core.columns import Columns, EncodedRecord
 from dtgol_core.combination import Combination
 from dtgol_core.config import (
@@ -27,17 +28,19 @@ from dtgol_core.config import (
 )
 from dtgol_core.conformal import ConformalSets
 from dtgol_core.copula import Copula
-from dtgol_core.delay import DelayTable, PendingInstance
+from dtgol_core.delay import DelayTable
 from dtgol_core.ensemble import Ensemble
 from dtgol_core.experts import EXPERTS, Expert
 from dtgol_core.geometry import Geometry
+from dtgol_core.ids import id_hash
 from dtgol_core.learner import Learner
 from dtgol_core.marginals import Marginals, RunningScales
 from dtgol_core.scoring import Scoreboard
 from dtgol_core.softlabels import SoftLabels
-from dtgol_core.state import combine, decode, encode, section
+from dtgol_core.state import combine, decode, encode, held_bytes, section
 from dtgol_core.tracks import DualTrack
 from dtgol_core.types import FloatArray, Instance, Value, Vectors
+from tests.support.instances import let_in
 from tests.support.views import digest_of, paper_of, sizes_beyond_bounds
 
 Handed = list[Any]
@@ -70,7 +73,7 @@ def vector(k: int, width: int) -> FloatArray:
 def vectors(k: int, width: int) -> Vectors:
     """The k-th record in all scales."""
     scaled = (vector(k + more, width).astype(np.float32) for more in (2, 3, 4))
-    return Vectors(vector(k, width), vector(k + 1, width), *scaled)
+    return Vectors.of(vector(k, width), vector(k + 1, width), *scaled)
 
 
 class ColumnsStage:
@@ -124,7 +127,7 @@ class DelayStage:
     )
 
     def __init__(self) -> None:
-        self.table = DelayTable(self.config, numbers=3, scales=("fast", "completed"))
+        self.table = DelayTable(self.config, numbers=3, scores=3)
 
     def change(self, k: int) -> Handed:
         self.table.settle_due(k + 1)
@@ -132,7 +135,7 @@ class DelayStage:
         self.table.expire_early(k + 1)
         given, numbers = vectors(k, self.width), [0.4, 0.6, k]
         time = None if k % 3 == 0 else 1000 * k
-        self.table.open(PendingInstance(f"id {k}", k + 1, given, numbers, time))
+        let_in(self.table, f"id {k}", k + 1, given, numbers, time)
         if k % 4:
             self.table.add_label(f"id {k - k % 7}", k % 2, k + 1)
         if k % 9 == 0:
@@ -143,7 +146,7 @@ class DelayStage:
         return (
             len(self.table),
             self.table.early_labels,
-            [self.table.knows(f"id {k}") for k in range(500)],
+            [self.table.knows(f"id {k}", id_hash(f"id {k}")) for k in range(500)],
         )
 
     def grow(self) -> None:
@@ -155,9 +158,7 @@ class DelayStage:
     def restored(self, snapshot: dict[str, Any]) -> Stage:
         stage = DelayStage()
         stage.width = self.width
-        stage.table = DelayTable.restore(
-            self.config, snapshot, 3, self.width, ("fast", "completed")
-        )
+        stage.table = DelayTable.restore(self.config, snapshot, 3, self.width, 3)
         return stage
 
     def too_large(self) -> object:
@@ -166,7 +167,7 @@ class DelayStage:
             len(table) > 40
             or table.early_labels > 5
             or len(table.settled) > 20
-            or len(table.settled._recent) > 5000
+            or len(table.settled._index._recent) > 5000
             or len(table._blocks) > 4
             or len(table._labels) > len(table)
             or len(table._queue) > len(table)
@@ -183,14 +184,12 @@ class MarginalsStage:
 
     def change(self, k: int) -> Handed:
         row = np.where(vector(k, self.width) > 0.8, np.nan, vector(k, self.width).round(1))
-        self.marginals.absorb(row)
-        return [row]
+        kinds, spaces = np.arange(self.width, dtype=np.uint8) % 2, np.zeros((2, self.width))
+        spread = self.marginals.absorb(row, kinds, spaces)
+        return [row, spaces, spread]
 
     def look(self) -> object:
-        kinds = np.arange(self.width, dtype=np.uint8) % 2
-        row = self.marginals.rows[:, 0].copy()
-        scores = self.marginals.score(row, kinds)
-        return [each.tobytes() for each in (scores.latent, scores.spread, scores.original)]
+        return self.marginals.rows.tobytes()
 
     def grow(self) -> None:
         self.marginals.grow(2, [0, -1])
@@ -218,15 +217,12 @@ class ScalesStage:
 
     def change(self, k: int) -> Handed:
         row = np.where(vector(k, self.width) > 0.8, np.nan, vector(k, self.width).round(1))
-        scores = self.scales.absorb(row)
-        latent = vector(k + 1, self.width)
-        completed = self.scales.complete(row, scores[0], latent)
-        return [row, scores, latent, completed]
+        latent, scores = vector(k + 1, self.width), np.zeros((3, self.width), dtype=np.float32)
+        self.scales.absorb(row, latent, scores)
+        return [row, scores, latent]
 
     def look(self) -> object:
-        row = np.where(vector(4, self.width) > 0, np.nan, 1.0)
-        latent, scores = vector(5, self.width), np.zeros(self.width, dtype=np.float32)
-        return self.scales.complete(row, scores, latent).tobytes()
+        return [each.tobytes() for each in self.scales.snapshot().values()]
 
     def grow(self) -> None:
         self.scales.grow(2)
@@ -278,7 +274,7 @@ class RegressionStage:
 
     def too_large(self) -> object:
         weights = 3 * self.width + 1
-        shape = (weights, weights) if weights <= 193 else (self.width, 3, 3)
+        shape = (weights, weights) if weights <= 193 else (3, weights)
         return self.regression.covariance.shape != shape
 
 
@@ -294,17 +290,20 @@ class CombinationStage:
     def answers(self, k: int) -> list[float]:
         return [abs(math.sin(k + place)) for place in range(len(self.experts))]
 
+    def numbers(self, k: int) -> FloatArray:
+        """Those of an instance, as the learner would have them."""
+        return np.array([*self.answers(k), *(0.0 for _ in self.combination.kept)])
+
     def change(self, k: int) -> Handed:
-        arrival = self.answers(k)
-        now = dict(zip(self.experts, self.answers(k + 1), strict=True))
-        kept = self.combination.combine(arrival).kept
-        self.combination.learn(k, arrival, now, kept, k % 2)
+        arrival, now = self.numbers(k), self.answers(k + 1)
+        self.combination.combine(arrival)
+        self.combination.learn(k, arrival, now, k % 2)
         self.combination.begin_second(k)
-        self.combination.answer_again(k + 1, arrival, kept)
+        self.combination.answer_again(k + 1, self.answers(k), arrival)
         return [arrival, now]
 
     def look(self) -> object:
-        asked = self.answers(7)
+        asked = self.numbers(7)
         return self.combination.combine(asked), self.combination.pulls(asked)
 
     def grow(self) -> None:
@@ -321,8 +320,8 @@ class CombinationStage:
 
     def too_large(self) -> object:
         combination = self.combination
-        sizes = [len(each.mean) for each in combination.stacks.values()]
-        return (sizes, len(combination.guard), len(combination.second) < 2) != ([4, 4, 5], 4, True)
+        shapes = combination.stacks.shape, combination.guard.shape
+        return (shapes, len(combination.second) < 2) != (((3, 8, 5), (4,)), True)
 
 
 class ConformalStage:
@@ -333,9 +332,8 @@ class ConformalStage:
         self.sets = ConformalSets(self.config)
 
     def change(self, k: int) -> Handed:
-        kept = [abs(math.sin(k))]
-        self.sets.learn(kept, k % 2)
-        return [kept]
+        self.sets.learn(abs(math.sin(k)), k % 2)
+        return []
 
     def look(self) -> object:
         return [self.sets.of(k / 20) for k in range(21)]
@@ -353,7 +351,7 @@ class ConformalStage:
         return stage
 
     def too_large(self) -> object:
-        return self.sets.scores.shape != (2, 500)
+        return max(len(self.sets._ordered(y)) for y in (0, 1)) > 500
 
 
 class CopulaStage:
@@ -367,12 +365,12 @@ class CopulaStage:
 
     def change(self, k: int) -> Handed:
         missing = (vector(k, self.width) > 0.5) & (np.arange(self.width) > 0)
-        scores = np.where(missing, np.nan, vector(k, self.width))
+        latent = np.where(missing, np.nan, vector(k, self.width))
         spread = np.abs(vector(k + 1, self.width)) / 4
-        latent = self.copula.absorb(scores, spread, k + 1)
+        self.copula.absorb(latent, spread, k + 1)
         assert not np.isnan(latent).any()
-        assert (np.isnan(scores) == missing).all()
-        return [scores, spread, latent]
+        assert (latent[~missing] == vector(k, self.width)[~missing]).all()
+        return [spread, latent]
 
     def look(self) -> object:
         return self.copula.correlation.tobytes()
@@ -439,7 +437,7 @@ class GeometryStage:
             or len(buffer) > 9 + 5
             or len(buffer.window) > 9
             or len(buffer.verified) > 5
-            or graph.distance.shape != (slots, slots)
+            or graph.slots.shape != (2, slots)
             or graph.size != len(buffer)
         )
 
@@ -479,7 +477,7 @@ class SoftLabelsStage:
         return stage
 
     def too_large(self) -> object:
-        return self.softlabels.prototypes.shape != (2,)
+        return held_bytes(self.softlabels) > 100
 
 
 class TrackStage:
@@ -495,11 +493,11 @@ class TrackStage:
         self.track.learn(given, k % 2, k + 1)
         assert given.tobytes() == vector(k, self.width).tobytes()
         verified = np.stack([vector(k + j, self.width) for j in range(3)])
-        label, steps = np.array([1, -1, 0], dtype=np.int8), np.arange(3)
-        self.track.rehearse(verified, label, steps)
+        label, slots = np.array([1, -1, 0], dtype=np.int8), np.array([0, 2])
+        self.track.rehearse(verified, label, slots)
         soft = np.array([0.1, 0.9, 0.5])
         self.track.branch(verified, np.array([2, 1], dtype=np.int64), soft)
-        return [given, verified, steps, soft]
+        return [given, verified, slots, soft]
 
     def look(self) -> object:
         given = vector(3, self.width)
@@ -551,7 +549,7 @@ class EnsembleStage:
         return stage
 
     def too_large(self) -> object:
-        return len(vars(self.ensemble)) > 5
+        return held_bytes(self.ensemble) > 100
 
 
 class ScoringStage:
@@ -600,12 +598,12 @@ class ExpertStage:
         self.kind = kind
         self.expert = kind(self.config)
         self.expert.grow(3)
-        self.kept: dict[int, Sequence[float]] = {}
+        self.numbers: dict[int, FloatArray] = {}
         self.largest = array_bytes(self.expert)
 
     def instance(self, k: int) -> Instance:
-        kept = self.kept.get(k, [0.5] * len(self.kind.kept))
-        return Instance(k + 1, vectors(k, self.width), kept)
+        numbers = self.numbers.get(k, np.full(len(self.kind.kept), 0.5))
+        return Instance(k + 1, vectors(k, self.width), numbers.copy())
 
     def change(self, k: int) -> Handed:
         waited, arrived = self.instance(k - 4), self.instance(k)
@@ -613,7 +611,8 @@ class ExpertStage:
             self.expert.learn(waited, k % 2)
         elif k >= 4:
             self.expert.forget(waited.step)
-        self.kept[k] = self.expert.observe(arrived)
+        self.expert.observe(arrived)
+        self.numbers[k] = arrived.numbers
         return [*waited.vectors, *arrived.vectors]
 
     def look(self) -> object:
@@ -635,14 +634,14 @@ class ExpertStage:
 
     def restored(self, snapshot: dict[str, Any]) -> Stage:
         stage = ExpertStage(self.kind)
-        stage.width, stage.kept = self.width, dict(self.kept)
+        stage.width, stage.numbers = self.width, dict(self.numbers)
         stage.expert = self.kind.restore(self.config, snapshot, self.width)
         return stage
 
     def too_large(self) -> object:
         """Nothing grows after 250 records beyond the arrays that were there at the start."""
         size = len(bits(self))
-        if len(self.kept) <= 250:
+        if len(self.numbers) <= 250:
             self.largest = max(self.largest, size + 100)
         return size > self.largest
 
@@ -812,8 +811,8 @@ def test_bounds_are_watched() -> None:
     for k in range(50):
         stage.change(k)
     before = digest_of(stage.learner)
-    verified = paper_of(stage.learner).geometry.buffer.verified
-    verified += [(1000 + k, 0) for k in range(6)]
+    lists = paper_of(stage.learner).geometry.buffer.lists
+    lists[VERIFIED, 0] += 6
     assert set(sizes_beyond_bounds(stage.learner)) == {"verified"}
-    del verified[-6:]
+    lists[VERIFIED, 0] -= 6
     assert digest_of(stage.learner) == before

@@ -2,8 +2,8 @@
 
 ``traces/*.json`` hold settings, events and the probabilities of the *plain* learner; the streams
 come from a seeded numpy Generator and are stored, so that no generator has to stay as it is.
-``snapshots/v4.bin`` was written by format 4; ``v4.json`` has the answers that must follow from it.
-Formats 1 to 3 were never released and are not read. Missing files are made, and files that exist
+``snapshots/v5.bin`` was written by format 5; ``v5.json`` has the answers that must follow from it.
+Formats 1 to 4 were never released and are not read. Missing files are made, and files that exist
 are never overwritten, by
 
     PYTHONPATH=. python -c "from tests.golden.test_learner import write; write()"
@@ -87,13 +87,14 @@ def write() -> None:
     answers_of(learner, events[:70])
     blob = encode(learner.snapshot())
     after = {"events": packed(events[70:]), "answers": answers_of(learner, events[70:])}
-    if _keep(HERE / "snapshots" / "v4.bin", blob):
-        _keep(HERE / "snapshots" / "v4.json", _text(after))
+    if _keep(HERE / "snapshots" / "v5.bin", blob):
+        _keep(HERE / "snapshots" / "v5.json", _text(after))
 
 
 def _keep(path: Path, content: bytes) -> bool:
     if path.exists():
         return False
+    path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)
     return True
 
@@ -144,9 +145,9 @@ def test_an_old_snapshot_is_restored_for_ever(path: Path) -> None:
     assert_equal(answers_of(learner, unpacked(after["events"])), after["answers"])
 
 
-def test_format_four_is_written_as_it_always_was() -> None:
+def test_format_five_is_written_as_it_always_was() -> None:
     """What is restored from the golden blob is written back; settings may have been added."""
-    old = decode((HERE / "snapshots" / "v4.bin").read_bytes())
+    old = decode((HERE / "snapshots" / "v5.bin").read_bytes())
     new = Learner.restore(Config.read(old.manifest["config"]), old).snapshot()
     for each in (old, new):
         del each.manifest["config"]

@@ -15,15 +15,15 @@ from hypothesis.stateful import (
 
 from dtgol_core.config import DelayConfig
 from dtgol_core.delay import (
-    BLOCK_STEPS,
     EXPIRE_STEP_MAX,
     DelayTable,
     Departure,
-    PendingInstance,
 )
-from dtgol_core.ids import CHUNK_IDS
+from dtgol_core.ids import CHUNK_IDS, id_hash
+from dtgol_core.pending import BLOCK_STEPS, NO_TIME
 from dtgol_core.state import combine, decode, encode, section
 from dtgol_core.types import LabelOutcome, Vectors
+from tests.support.instances import let_in
 
 names = st.integers(0, 12).map("id {}".format) | st.sampled_from(["", "ü", "\ud800"])
 POOL = [f"id {k}" for k in range(13)] + ["", "ü", "\ud800", "crowd 7"]
@@ -33,7 +33,7 @@ Outcome = int | str | tuple[str, int]
 
 
 def seen(left: list[Departure]) -> list[tuple[str, int | None, bool]]:
-    return [(each.instance.id, each.label, each.defaulted) for each in left]
+    return [(each.id, each.label, each.defaulted) for each in left]
 
 
 @dataclass
@@ -108,16 +108,18 @@ class DelayMachine(RuleBasedStateMachine):
             for id, entry in self.waiting.items()
             if entry.label is not None and entry.step + lag <= self.step
         )
+        times = {number: block.times for number, block in self.table._blocks.items()}
         taken = self.table.settle_due(self.step)
-        assert [(instance.step, instance.id) for instance, _ in taken] == due
-        for instance, label in taken:
-            entry = self.waiting.pop(instance.id)
+        assert [(instance.step, id) for id, instance, _ in taken] == due
+        for id, instance, label in taken:
+            entry = self.waiting.pop(id)
             assert label == entry.label
-            assert instance.event_time_ms == entry.time
+            number, row = divmod(entry.step, BLOCK_STEPS)
+            assert times[number][row] == (NO_TIME if entry.time is None else entry.time)
             assert instance.vectors.latent.tolist() == [entry.step, entry.step + 0.5]
             assert instance.vectors.original.tolist() == [-entry.step, 0.25]
-            assert instance.numbers == [1 / entry.step, 0.5]
-            self.remember(instance.id, label)
+            assert instance.numbers.tolist() == [1 / entry.step, 0.5]
+            self.remember(id, label)
 
     def expire(self) -> None:
         def late(bound: int | None, since: int | None, now: int | None) -> bool:
@@ -153,10 +155,8 @@ class DelayMachine(RuleBasedStateMachine):
     def open(self, id: str, time: int | None) -> None:
         now = self.step
         latent, original = np.array([now, now + 0.5]), np.array([-now, 0.25])
-        vectors, numbers = Vectors(latent, original), [1 / now, 0.5]
-        pushed_out = self.table.open(PendingInstance(id, now, vectors, numbers, time))
-        latent.fill(-1.0)
-        numbers.clear()
+        vectors, numbers = Vectors.of(latent, original), [1 / now, 0.5]
+        pushed_out = let_in(self.table, id, now, vectors, numbers, time)
         label = self.held.pop(id)[0] if id in self.held else None
         self.waiting[id] = Waiting(now, time, label)
         newest = now // BLOCK_STEPS
@@ -176,7 +176,8 @@ class DelayMachine(RuleBasedStateMachine):
         assert seen(pushed_out) == model
 
     def bytes_held(self) -> int:
-        """Of blocks that are not full, or in which an instance waits: two columns, two numbers."""
+        """Of blocks that are not full, or in which an instance waits: two columns, two numbers,
+        a time and a hash."""
         in_use = {entry.step // BLOCK_STEPS for entry in self.waiting.values()}
         self.opened = {
             number: ids
@@ -188,7 +189,7 @@ class DelayMachine(RuleBasedStateMachine):
             for ids in self.opened.values()
             for id in ids
         )
-        return of_ids + len(self.opened) * BLOCK_STEPS * 8 * (2 * 2 + 2 + 1)
+        return of_ids + len(self.opened) * BLOCK_STEPS * 8 * (2 * 2 + 2 + 1 + 1)
 
     @rule(id=names, time=st.none() | st.integers(0, 200) | st.integers(0, 50))
     def features_arrive(self, id: str, time: int | None) -> None:
@@ -249,9 +250,9 @@ class DelayMachine(RuleBasedStateMachine):
 
     def outcome_of_settled(self, id: str, known: Outcome, label: int) -> LabelOutcome:
         if isinstance(known, str):
-            assert self.table.expired_by(id) == known
+            assert self.table.expired_by(id_hash(id)) == known
             return LabelOutcome.LATE
-        assert self.table.expired_by(id) is None
+        assert self.table.expired_by(id_hash(id)) is None
         if known == label:
             return LabelOutcome.REPEATED
         if isinstance(known, int) and self.config.corrected == "first":
@@ -282,7 +283,7 @@ class DelayMachine(RuleBasedStateMachine):
     def memory_agrees(self) -> None:
         if hasattr(self, "table"):
             known = [id in self.waiting or id in self.settled for id in POOL]
-            assert [self.table.knows(id) for id in POOL] == known
+            assert [self.table.knows(id, id_hash(id)) for id in POOL] == known
 
 
 DelayMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=50)

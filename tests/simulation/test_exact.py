@@ -204,7 +204,7 @@ def assert_same_stages(fast: Watched, plain: PlainLearner, at: str) -> None:
     assert_same_vector(branch, plain.original_transient, f"{at}: transient")
     assert_same_vector(paper.softlabels.prototypes, plain.prototypes, f"{at}: prototypes")
     assert fast.window == [instance.step for instance in plain.window], at
-    verified = [step for step, _ in paper.geometry.buffer.verified]
+    verified = paper.geometry.buffer.steps[paper.geometry.buffer.verified].tolist()
     assert verified == [instance.step for instance in plain.verified], at
     if learner.config.ablate.softlabels:
         return

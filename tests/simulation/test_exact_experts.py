@@ -14,11 +14,23 @@ import pytest
 from dtgol_core.bayes import Regression
 from dtgol_core.config import EXPERT_NAMES, Config
 from dtgol_core.experts import EXPERTS, Expert
-from dtgol_core.experts.forest import GROWN, Forest
+from dtgol_core.experts.forest import Forest
 from dtgol_core.experts.linear import Linear
 from dtgol_core.experts.recent import Recent
-from dtgol_core.experts.tracker import BLOCK, LIVE, SHADOW, VERIFIED, Tracker
+from dtgol_core.experts.tracker import (
+    CURSOR,
+    LIVE,
+    MEAN_STEP,
+    ONES,
+    OWN,
+    SHADOW,
+    VERIFIED,
+    ZEROS,
+    Tracker,
+)
 from dtgol_core.marginals import RunningScales
+from dtgol_core.mixture import BLOCK, COMPONENTS, MASS
+from dtgol_core.trees import GROWN
 from dtgol_core.types import Instance, Vectors
 from tests.support.plain_experts import (
     MEMORIES,
@@ -27,6 +39,7 @@ from tests.support.plain_experts import (
     PlainRecent,
     PlainRegression,
     PlainScales,
+    Seen,
     close,
 )
 from tests.support.plain_forest import Node, PlainForest
@@ -79,7 +92,7 @@ class Pair:
     def __init__(self, name: str, columns: int) -> None:
         self.fast: Expert = {expert.name: expert for expert in EXPERTS}[name](Config())
         self.plain = PLAIN[name]()
-        self.waiting: dict[int, tuple[Vectors, Sequence[float], Sequence[float]]] = {}
+        self.waiting: dict[int, tuple[Instance, Seen]] = {}
         self.columns = 0
         self.grow(columns)
 
@@ -88,14 +101,16 @@ class Pair:
         self.plain.grow(columns)
         self.columns += columns
 
-    def both(self, step: int) -> tuple[Instance, Instance]:
-        vectors, fast, plain = self.waiting[step]
-        vectors = vectors.padded(self.columns)
-        return Instance(step, vectors, fast), Instance(step, vectors, plain)
+    def both(self, step: int) -> tuple[Instance, Seen]:
+        ours, theirs = self.waiting[step]
+        vectors = ours.vectors.padded(self.columns)
+        return ours._replace(vectors=vectors), theirs._replace(vectors=vectors)
 
     def observe(self, step: int, vectors: Vectors) -> None:
-        arrived = Instance(step, vectors)
-        self.waiting[step] = vectors, self.fast.observe(arrived), self.plain.observe(arrived)
+        ours = Instance(step, vectors, np.zeros(len(self.fast.kept)))
+        answer, kept = self.fast.observe(ours), self.plain.observe(Seen(step, vectors))
+        self.waiting[step] = ours, Seen(step, vectors, kept)
+        close(answer, self.plain.score(self.waiting[step][1]), f"step {step}, on arrival")
         self.compare(step, f"step {step}")
 
     def compare(self, step: int, at: str) -> None:
@@ -105,7 +120,8 @@ class Pair:
     def learn(self, step: int, label: int) -> None:
         self.compare(step, f"label of step {step}")
         ours, theirs = self.both(step)
-        self.fast.learn(ours, label)
+        before = self.plain.score(theirs)
+        close(self.fast.learn(ours, label), before, f"label of step {step}: the answer before it")
         self.plain.learn(theirs, label)
         del self.waiting[step]
 
@@ -139,9 +155,9 @@ def same_regression(fast: Regression, plain: PlainRegression, at: str) -> None:
     if "covariance" in kept:
         close(kept["covariance"], plain.covariance, f"{at}: covariance")
         return
-    close(kept["bias_variance"].item(), plain.covariance[0, 0], f"{at}: variance of the bias")
     blocks = [plain.covariance[i : i + 3, i : i + 3] for i in range(1, len(plain.mean), 3)]
-    close(kept["blocks"], np.array(blocks), f"{at}: blocks")
+    close(kept["blocks"][0, 0], plain.covariance[0, 0], f"{at}: variance of the bias")
+    close(kept["blocks"][:, 1:], np.concatenate(blocks, axis=1), f"{at}: blocks")
     assert np.count_nonzero(plain.covariance) <= 1 + 9 * len(blocks), at
 
 
@@ -156,8 +172,8 @@ def same_tree(fast: Forest, place: int, nodes: Sequence[Node], open_: set[int], 
     children = [(int(left), int(left) + 1) for left in child[splits]]
     assert children == [(node.left, node.right) for node in nodes if node.feature >= 0], at
     leaves = [i for i in range(size) if not splits[i] and i not in open_]
-    close(trees.gradient[place, child[leaves]], [nodes[i].g for i in leaves], at)
-    close(trees.curvature[place, child[leaves]], [nodes[i].h for i in leaves], at)
+    close(trees.sums[place, child[leaves], 0], [nodes[i].g for i in leaves], at)
+    close(trees.sums[place, child[leaves], 1], [nodes[i].h for i in leaves], at)
 
 
 def same_forest(fast: Forest, plain: PlainForest, at: str) -> None:
@@ -179,25 +195,27 @@ def same_forest(fast: Forest, plain: PlainForest, at: str) -> None:
 
 
 def same_mixture(fast: Tracker, which: int, plain: PlainMixture, at: str) -> None:
-    close(fast.weight[which], plain.n, f"{at}: weights")
-    close(fast.mass[which], plain.mass, f"{at}: mass")
-    close(fast.mean[which], plain.m, f"{at}: means")
+    numbers, means, (scatters, precisions) = (each[which] for each in fast._arrays())
+    close(numbers[:COMPONENTS], plain.n, f"{at}: weights")
+    close(numbers[MASS], plain.mass, f"{at}: mass")
+    close(means, plain.m, f"{at}: means")
     for first in range(0, plain.m.shape[1], BLOCK):
         rows = slice(first, min(first + BLOCK, plain.m.shape[1]))
         size = rows.stop - first
-        scatter, precision = fast.scatter[which, rows, :size], fast.precision[which, rows, :size]
+        scatter, precision = scatters[rows, :size], precisions[rows, :size]
         close(scatter, plain.scatter[rows, rows], f"{at}: scatter")
         close(precision, plain.precision[rows, rows], f"{at}: precision")
 
 
 def same_tracker(fast: Tracker, plain: PlainTracker, at: str) -> None:
     assert fast.live == (plain.live is not None), at
-    assert (fast.cursor >= 0) == (plain.shadow is not None), at
+    own = fast.numbers[OWN]
+    assert (own[CURSOR] >= 0) == (plain.shadow is not None), at
     waiting, kept = fast.waiting.snapshot(), plain.kept_answers
     assert waiting["steps"].tolist() == sorted(plain.waiting) == sorted(kept), at
     close(waiting["answers"], [kept[step] for step in sorted(kept)], f"{at}: kept answers")
-    close(fast.mean_step, plain.mean_step, at)
-    close(fast.class_counts, plain.counts, at)
+    close(own[MEAN_STEP], plain.mean_step, at)
+    close(own[[ZEROS, ONES]], plain.counts, at)
     same_mixture(fast, VERIFIED, plain.verified, f"{at}: verified")
     if plain.shadow is not None:
         same_mixture(fast, SHADOW, plain.shadow, f"{at}: shadow")
@@ -212,7 +230,7 @@ def random_vectors(rng: np.random.Generator, stream: Stream, columns: int, step:
         x = np.round(x)
         x[:1] *= 4e-10
     missing = rng.random(columns) < (1.0 if rng.random() < stream.empty else stream.missing)
-    return Vectors(
+    return Vectors.of(
         latent,
         latent,
         np.where(missing, 0.0, np.clip(x, -5, 5)).astype(np.float32),
@@ -269,6 +287,26 @@ def test_forest_equals_plain_when_its_ring_is_full() -> None:
     assert pair.plain.finished > PlainForest.TREES
 
 
+def test_forest_equals_plain_when_rows_of_its_ring_are_erased() -> None:
+    """Before and while a tree grows that has the row, and so many that hardly any are left."""
+    stream, rng, pair = Stream(2, 2, 0, 0), np.random.default_rng(6), Pair("forest", 2)
+    growing = 0
+    for step in range(1, 500):
+        vectors = random_vectors(rng, stream, 2, step)
+        pair.observe(step, vectors)
+        pair.learn(step, int(vectors.completed.sum() + rng.normal() > 0))
+        assert isinstance(pair.fast, Forest)
+        for erased in [step, *range(100 * (step == 150))]:
+            if erased < step or rng.random() < 0.3:
+                growing += pair.fast.growth.grows
+                pair.fast.forget(erased)
+                pair.plain.forget(erased)
+        pair.compare_state(f"step {step}")
+        if step == 400:
+            pair.fast = Forest.restore(Config(), pair.fast.snapshot(), 2)
+    assert growing > 30
+
+
 def test_tracker_equals_plain_when_records_have_waited_too_long() -> None:
     """The first labels after 4,110 records, of old ones: the oldest are no longer gone through."""
     stream, rng = Stream(2, 2, 0, 0), np.random.default_rng(4)
@@ -305,7 +343,7 @@ def test_tracker_equals_plain_when_a_light_component_is_placed_anew() -> None:
     for step in range(1, 700):
         x = corners[step % (4 if step <= 60 else 2)] + 0.4 * rng.normal(size=2)
         single = x.astype(np.float32)
-        pair.observe(step, Vectors(x, x, single, single, single))
+        pair.observe(step, Vectors.of(x, x, single, single, single))
         assert isinstance(pair.plain, PlainTracker)
         before = min(pair.plain.verified.n[4:])
         pair.learn(step, 1)
@@ -327,8 +365,8 @@ def test_scales_equal_plain_with_latent_scores_far_out() -> None:
         row, latent = 1e3 * rng.standard_cauchy(columns), 3 * rng.normal(size=columns)
         row[rng.random(columns) < 0.4] = np.nan
         row[:1] = 7.0
-        cumulative, quick = fast.absorb(row)
-        ours = [cumulative, quick, fast.complete(row, cumulative, latent)]
+        ours = np.zeros((3, columns), dtype=np.float32)
+        fast.absorb(row, latent, ours)
         close(ours, plain.absorb(row.tolist(), latent), f"row {step}")
 
 

@@ -15,6 +15,7 @@ from dtgol_core.columns import EncodedRecord
 from dtgol_core.config import Config
 from dtgol_core.learner import Learner
 from dtgol_core.types import FeatureValues, Forecast, Rejection, Vectors
+from dtgol_core.types import Instance as Row
 from tests.support.plain import Instance
 from tests.support.plain_experts import close
 from tests.support.plain_whole import PlainWhole
@@ -64,9 +65,9 @@ class Encoding(Learner):
 
     last: ClassVar[Vectors]
 
-    def _encode(self, record: EncodedRecord) -> Vectors:
-        Encoding.last = super()._encode(record)
-        return Encoding.last
+    def _encode(self, record: EncodedRecord, instance: Row) -> None:
+        super()._encode(record, instance)
+        Encoding.last = instance.vectors
 
 
 def same_answer(fast: Forecast | Rejection, plain: Forecast | Rejection, at: str) -> None:
@@ -115,7 +116,6 @@ class Counting(PlainWhole):
 def compare(config: Config, events: Sequence[Event]) -> Counting:
     """Feed both learners and compare all answers; the plain one."""
     fast, plain = Encoding(config), Counting(config)
-    scales = [name for name in Vectors._fields if name in fast._scales]
     for place, event in enumerate(events):
         at = f"event {place}, step {plain.step + 1}"
         if isinstance(event, LabelEvent):
@@ -132,8 +132,9 @@ def compare(config: Config, events: Sequence[Event]) -> Counting:
         theirs = plain.observe(event.id, event.x, event.event_time_ms)
         same_answer(ours, theirs, at)
         if isinstance(ours, Forecast) and not ours.repeat:
-            for scale in scales:
-                close(getattr(Encoding.last, scale), getattr(plain.vectors, scale), f"{at} {scale}")
+            spaces, scores = Encoding.last
+            close(spaces, plain.vectors.spaces, f"{at}: spaces")
+            close(scores, plain.vectors.scores[: len(scores)], f"{at}: scores")
     return plain
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from dtgol_core.combination import Combination
 from dtgol_core.config import Config
-from dtgol_core.delay import BLOCK_STEPS
+from dtgol_core.ids import id_hash
 from dtgol_core.learner import Learner
+from dtgol_core.pending import BLOCK_STEPS
 from dtgol_core.state import Snapshot, encode
 from dtgol_core.types import Forecast, Rejection
 from tests.support.records import (
@@ -161,7 +162,7 @@ def test_looking_changes_nothing(builder: str) -> None:
 def test_observe_says_what_peek_said(builder: str) -> None:
     learner = Learner(Config.read(SMALL))
     for event in nasty_events(builder, 6, 35, LabelHabits(timed=False)):
-        if not isinstance(event, FeatureEvent) or learner.delay.knows(event.id):
+        if not isinstance(event, FeatureEvent) or learner.delay.knows(event.id, id_hash(event.id)):
             answer(learner, event)
             continue
         looked, result = learner.peek(event.x, why=2), learner.observe(event.id, event.x, why=2)

@@ -74,7 +74,7 @@ class PageServer:
     async def status(self) -> dict[str, Any]:
         return {}
 
-    def page(self, stream: str | None, partition: int | None) -> dict[str, Any]:
+    async def page(self, stream: str | None, partition: int | None) -> dict[str, Any]:
         self.requests += 1
         if self._worker is not None:
             return {

@@ -996,7 +996,7 @@ class PlainLearner:
         ablate = self.config.ablate
         self.soft_labels, self.walk_labels = {}, {}
         self.latent_transient, self.original_transient = self.anchors()
-        if self.labels_learnt > 0 and not ablate.softlabels:
+        if self.verified and not ablate.softlabels:
             self.make_soft_labels()
             self.latent_transient = self.transient_weights(
                 self.latent_transient, {i.step: i.latent for i in self.window}

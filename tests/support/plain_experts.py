@@ -9,13 +9,13 @@ are left to numpy. Forest and tracker are in `plain_forest` and `plain_tracker`,
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
-from dtgol_core.types import FloatArray, Instance, SingleArray, Vectors
+from dtgol_core.types import FloatArray, SingleArray, Vectors
 
 TOLERANCE = 1e-9
 
@@ -41,12 +41,20 @@ def log_odds(p: float) -> float:
     return math.log(p / (1 - p))
 
 
-class PlainExpert(Protocol):
-    """What the tests ask of an expert; the same verbs as the core's."""
+class Seen(NamedTuple):
+    """A record as a plain expert sees it; ``kept`` is what its `observe` returned."""
 
-    def observe(self, instance: Instance) -> Sequence[float]: ...
-    def score(self, instance: Instance) -> float: ...
-    def learn(self, instance: Instance, label: int) -> None: ...
+    step: int
+    vectors: Vectors
+    kept: Sequence[float] = ()
+
+
+class PlainExpert(Protocol):
+    """What the tests ask of an expert. `observe` returns what it wants back with the label."""
+
+    def observe(self, instance: Seen) -> Sequence[float]: ...
+    def score(self, instance: Seen) -> float: ...
+    def learn(self, instance: Seen, label: int) -> None: ...
     def forget(self, step: int) -> None: ...
     def correct(self, step: int, label: int) -> bool: ...
     def grow(self, columns: int) -> None: ...
@@ -55,7 +63,7 @@ class PlainExpert(Protocol):
 class OnlyLabels:
     """An expert that learns from labels alone and keeps no instance."""
 
-    def observe(self, instance: Instance) -> Sequence[float]:
+    def observe(self, instance: Seen) -> Sequence[float]:
         """Nothing is learnt without a label."""
         return ()
 
@@ -210,10 +218,10 @@ class PlainLinear(OnlyLabels):
     def __init__(self, memory: float) -> None:
         self.regression = PlainRegression(1, linear_prior, memory)
 
-    def score(self, instance: Instance) -> float:
+    def score(self, instance: Seen) -> float:
         return float(expit(self.regression.score(with_one(features_of(instance.vectors)))))
 
-    def learn(self, instance: Instance, label: int) -> None:
+    def learn(self, instance: Seen, label: int) -> None:
         self.regression.drift()
         self.regression.learn(with_one(features_of(instance.vectors)), label)
 
@@ -231,16 +239,16 @@ class PlainRecent(OnlyLabels):
         self.labels: list[int] = []
         self.rate = 0.5
 
-    def observe(self, instance: Instance) -> Sequence[float]:
+    def observe(self, instance: Seen) -> Sequence[float]:
         """The inputs without the 1."""
         signs = [2.0 * y - 1 for y in reversed(self.labels[-32:])]
         rate = min(max(self.rate, 0.02), 0.98)
         return [*signs, *[0.0] * (32 - len(signs)), log_odds(rate)]
 
-    def score(self, instance: Instance) -> float:
+    def score(self, instance: Seen) -> float:
         return float(expit(self.regression.score(np.array([1.0, *instance.kept]))))
 
-    def learn(self, instance: Instance, label: int) -> None:
+    def learn(self, instance: Seen, label: int) -> None:
         self.regression.drift()
         self.regression.learn(np.array([1.0, *instance.kept]), label)
         self.labels.append(label)

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.special import expit
 
-from dtgol_core.types import BoolArray, FloatArray, Instance, IntArray, SingleArray
+from dtgol_core.types import BoolArray, FloatArray, IntArray, SingleArray
 from tests.support.plain_experts import (
     PlainRegression,
+    Seen,
     clip,
     features_of,
     linear_prior,
@@ -52,6 +53,7 @@ class Row:
     step: int
     x: SingleArray
     y: int
+    erased: bool = False
 
 
 @dataclass
@@ -92,14 +94,20 @@ class PlainForest:
         self.trees: dict[int, list[Node]] = {}
         self.growing: Growing | None = None
 
-    def observe(self, instance: Instance) -> Sequence[float]:
+    def observe(self, instance: Seen) -> Sequence[float]:
         """Nothing is learnt without a label."""
         return ()
 
     def forget(self, step: int) -> None:
-        """Unlabelled instances are not kept."""
+        """What was learnt is a row of zeros from now on, which no later tree has."""
+        for number, row in self.ring.items():
+            if row.step == step:
+                row.x, row.y, row.erased = np.zeros_like(row.x), 0, True
+                if self.growing is not None:
+                    at = self.growing.rows == number
+                    self.growing.g[at] = self.growing.h[at] = 0.0
 
-    def score(self, instance: Instance) -> float:
+    def score(self, instance: Seen) -> float:
         x = features_of(instance.vectors)
         total = 0.0
         for number in sorted(self.trees):
@@ -108,7 +116,7 @@ class PlainForest:
         mean = total / len(self.trees) if self.trees else 0.0
         return float(expit(clip(self.regression.score(with_one(x)), 8) + mean))
 
-    def learn(self, instance: Instance, label: int) -> None:
+    def learn(self, instance: Seen, label: int) -> None:
         x = features_of(instance.vectors)
         p = float(expit(clip(self.regression.score(with_one(x)), 8)))
         for tree in self.trees.values():
@@ -163,12 +171,13 @@ class PlainForest:
         return np.array(found, dtype=np.float64).reshape(len(found), self.features)
 
     def begin(self) -> None:
-        """The newest rows with their gradients."""
-        count = min(self.labels, self.MEMORY)
-        rows = np.arange(self.labels - 1, self.labels - 1 - count, -1)
+        """The newest rows with their gradients, without those that were erased."""
+        newest = range(self.labels - 1, self.labels - 1 - min(self.labels, self.MEMORY), -1)
+        rows = np.array([row for row in newest if not self.ring[row].erased], dtype=np.int64)
+        count = len(rows)
         y = np.array([self.ring[row].y for row in rows.tolist()])
         q = self.unmoderated(self.matrix(rows.tolist()))
-        w = np.exp(-np.arange(count) / 400)
+        w = np.exp(-(self.labels - 1 - rows) / 400)
         g, h = w * (y - q), w * np.maximum(q * (1 - q), 0.001)
         self.growing = Growing(self.finished, self.labels, rows, g, h, [(0, count, 0, 0)])
         self.credit -= count
@@ -225,7 +234,7 @@ class PlainForest:
 
     def finish(self, tree: Growing) -> None:
         """Labels that came while the tree grew go to its leaves; it takes its place."""
-        since = list(range(tree.began, self.labels))
+        since = [n for n in range(tree.began, self.labels) if not self.ring[n].erased]
         q = self.unmoderated(self.matrix(since))
         for row, probability in zip(since, q.tolist(), strict=True):
             leaf = leaf_of(tree.nodes, self.ring[row].x)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import expit
 
-from dtgol_core.types import FloatArray, Instance
-from tests.support.plain_experts import clip
+from dtgol_core.types import FloatArray
+from tests.support.plain_experts import Seen, clip
 
 BLOCK = 48
 CLASSES = (range(4), range(4, 8))
@@ -133,11 +133,11 @@ class PlainTracker:
         """π by the true labels."""
         return min(max(self.counts[1] / (self.counts[0] + self.counts[1]), 0.01), 0.99)
 
-    def input(self, instance: Instance) -> FloatArray:
+    def input(self, instance: Seen) -> FloatArray:
         """`completed`, cut to ±5."""
         return np.clip(instance.vectors.completed.astype(np.float64), -5, 5)
 
-    def observe(self, instance: Instance) -> Sequence[float]:
+    def observe(self, instance: Seen) -> Sequence[float]:
         if self.labels:
             self.carry_on(instance.step)
         self.kept_answers[instance.step] = self.answer_of_live(instance)
@@ -166,17 +166,17 @@ class PlainTracker:
         """P(y=1) by one of the mixtures."""
         return float(expit(clip(mixture.posterior(x, self.prior)[0], 8)))
 
-    def answer_of_live(self, instance: Instance) -> float:
+    def answer_of_live(self, instance: Seen) -> float:
         """By verified while there is no live."""
         mixture = self.verified if self.live is None else self.live
         return self.answer(mixture, self.input(instance))
 
-    def score(self, instance: Instance) -> float:
+    def score(self, instance: Seen) -> float:
         if instance.step in self.waiting:
             return self.kept_answers[instance.step]
         return self.answer_of_live(instance)
 
-    def learn(self, instance: Instance, label: int) -> None:
+    def learn(self, instance: Seen, label: int) -> None:
         x, verified = self.input(instance), self.verified
         self.forget(instance.step)
         self.labels += 1

@@ -20,7 +20,6 @@ from dtgol_core.types import (
     LabelReceipt,
     Vectors,
 )
-from dtgol_core.types import Instance as Seen
 from tests.support.plain import (
     Instance,
     PlainLearner,
@@ -38,6 +37,7 @@ from tests.support.plain_experts import (
     PlainRecent,
     PlainRegression,
     PlainScales,
+    Seen,
     log_odds,
 )
 from tests.support.plain_forest import PlainForest
@@ -176,7 +176,7 @@ class PlainWhole(PlainLearner):
         self.arrivals: dict[int, Arrival] = {}
         self.second_began: int | None = None
         """The step at which the second answers began."""
-        self.vectors = Vectors(np.zeros(0), np.zeros(0))
+        self.vectors = Vectors.of(np.zeros(0), np.zeros(0))
 
     def learn_settled(self, id: str, known: Settled, step: int, y: int) -> LabelReceipt:
         """A correction goes to the experts that keep the instance with its label."""
@@ -270,7 +270,8 @@ class PlainWhole(PlainLearner):
             assert (np.abs(self.given - self.latent) <= 1e-9).all()
             self.latent = self.given
         row = [cell(values, column, self.columns) for column in self.columns]
-        self.vectors = Vectors(self.latent, self.original, *self.scales.absorb(row, self.latent))
+        scores = self.scales.absorb(row, self.latent)
+        self.vectors = Vectors.of(self.latent, self.original, *scores)
 
     def predict(self, features_observed: int) -> Forecast:
         """The answers of all experts, combined."""

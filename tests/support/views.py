@@ -1,28 +1,28 @@
 """Views of the inside of the fast learner; nothing here changes it.
 
-`Watched` is a learner whose graph and soft labels remember what they last computed: by the time
+`Watched` is a learner of which tree and soft labels of the last record are kept: by the time
 `observe` returns, the record has joined the window and another may have left it.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from dtgol_core.buffer import UNVERIFIED
 from dtgol_core.combination import Combination
-from dtgol_core.config import Config, SoftLabelsConfig
-from dtgol_core.delay import BLOCK_STEPS
+from dtgol_core.config import Config
 from dtgol_core.experts.naive import Naive
 from dtgol_core.experts.paper import Paper
+from dtgol_core.geometry import Geometry
 from dtgol_core.graph import ROOT, Graph
 from dtgol_core.learner import Learner
-from dtgol_core.softlabels import SoftLabels
-from dtgol_core.state import decode, digest, encode
+from dtgol_core.pending import BLOCK_STEPS
+from dtgol_core.state import clone, combine, decode, digest, encode
+from dtgol_core.tracks import DualTrack
 from dtgol_core.types import (
     FeatureValues,
-    FloatArray,
     Forecast,
+    Instance,
     IntArray,
     LabelReceipt,
     Rejection,
@@ -55,36 +55,49 @@ def tree_of(graph: Graph, steps: IntArray) -> Tree:
     )
 
 
-class WatchedGraph(Graph):
-    """Remembers the tree of its last update."""
-
-    seen: Tree | None = None
-    slots: dict[int, int]
-
-    def update(self, steps: IntArray) -> None:
-        super().update(steps)
-        self.seen = tree_of(self, steps)
-        self.slots = {slot: int(steps[slot]) for slot in self.nodes().tolist()}
+def stages_digest(geometry: Geometry, latent: DualTrack, original: DualTrack) -> str:
+    """A name for all the bits of these stages."""
+    parts = {
+        "geometry": geometry.snapshot(),
+        "latent": latent.snapshot(),
+        "original": original.snapshot(),
+    }
+    return digest(combine(parts))
 
 
-class WatchedSoftLabels(SoftLabels):
-    """Remembers the labels of its last spread, by slot."""
+class WatchedPaper(Paper):
+    """Remembers the tree and the soft labels of its last record.
 
-    def __init__(self, config: SoftLabelsConfig) -> None:
-        super().__init__(config)
-        self.seen: dict[int, float] = {}
+    They are those of a copy that goes through the same stages one by one, and ends in the same
+    state to the bit.
+    """
 
-    def spread(
-        self,
-        nodes: IntArray,
-        parent: IntArray,
-        latent: FloatArray,
-        label: npt.NDArray[np.int8],
-        weights: FloatArray,
-    ) -> FloatArray:
-        soft = super().spread(nodes, parent, latent, label, weights)
-        self.seen = {slot: float(soft[slot]) for slot in nodes.tolist()}
-        return soft
+    tree: Tree
+    soft_labels: dict[int, float]
+
+    def observe(self, instance: Instance) -> float:
+        geometry = clone(self.geometry)
+        latent, original = clone(self.latent), clone(self.original)
+        slot = geometry.enter(instance.step, instance.vectors)
+        buffer, graph = geometry.buffer, geometry.graph
+        self.tree, self.soft_labels = tree_of(graph, buffer.steps), {}
+        if geometry.linked and len(buffer.verified):
+            soft = self.softlabels.spread(
+                graph.nodes(), graph.parent, buffer.latent, buffer.label, latent.anchor
+            )
+            nodes = graph.nodes().tolist()
+            self.soft_labels = {int(buffer.steps[node]): float(soft[node]) for node in nodes}
+            latent.branch(buffer.latent, buffer.window, soft)
+            original.branch(buffer.original, buffer.window, soft)
+        else:
+            latent.restart()
+            original.restart()
+        geometry.join(slot)
+        p = super().observe(instance)
+        assert stages_digest(self.geometry, self.latent, self.original) == stages_digest(
+            geometry, latent, original
+        )
+        return p
 
 
 def paper_of(learner: Learner) -> Paper:
@@ -102,18 +115,17 @@ def naive_of(learner: Learner) -> Naive:
 
 
 class Watched:
-    """A fast learner whose paper's expert has a watched graph and watched soft labels."""
+    """A fast learner whose paper's expert is watched."""
 
     def __init__(self, config: Config) -> None:
         self.learner = Learner(config)
-        self.paper = paper_of(self.learner)
-        self._graph = self.paper.geometry.graph = WatchedGraph(config.graph)
-        self._softlabels = self.paper.softlabels = WatchedSoftLabels(config.softlabels)
+        self.paper = WatchedPaper(config)
+        self.paper.at = paper_of(self.learner).at
+        self.learner.experts["paper"] = self.paper
 
     def observe(
         self, id: str, x: FeatureValues, event_time_ms: int | None = None
     ) -> Forecast | Rejection:
-        self._softlabels.seen = {}
         return self.learner.observe(id, x, event_time_ms)
 
     def learn(self, id: str, y: int, event_time_ms: int | None = None) -> LabelReceipt:
@@ -122,13 +134,12 @@ class Watched:
     @property
     def tree(self) -> Tree:
         """The tree of the last record."""
-        assert self._graph.seen is not None
-        return self._graph.seen
+        return self.paper.tree
 
     @property
     def soft_labels(self) -> dict[int, float]:
         """Soft labels made for the last record, by step: every node's, the record's own too."""
-        return {self._graph.slots[slot]: soft for slot, soft in self._softlabels.seen.items()}
+        return self.paper.soft_labels
 
     @property
     def window(self) -> list[int]:
@@ -142,7 +153,7 @@ def vectors_of(learner: Learner, step: int) -> Vectors:
     buffer = paper_of(learner).geometry.buffer
     slot = buffer.find(step)
     assert slot is not None
-    return Vectors(buffer.latent[slot], buffer.original[slot])
+    return Vectors.of(buffer.latent[slot], buffer.original[slot])
 
 
 def digest_of(learner: Learner) -> str:
@@ -186,7 +197,6 @@ def sizes_beyond_bounds(learner: Learner) -> dict[str, tuple[int, int]]:
             "verified": (len(buffer.verified), config.graph.verified),
             "slots": (len(buffer.steps), slots),
             "graph slots": (len(graph.density), slots),
-            "distances": (graph.distance.size, slots * slots),
         }
     for name, feature in learner.columns.features.items():
         sizes[f"levels of {name}"] = (len(feature.levels), 32)

@@ -47,12 +47,12 @@ def fresh(kind: type[Baseline], seed: int = 1) -> Baseline:
 
 def alike(vector: list[float]) -> Vectors:
     """The same in both spaces."""
-    return Vectors(np.array(vector), np.array(vector))
+    return Vectors.of(np.array(vector), np.array(vector))
 
 
 def instance(vectors: Vectors, latent: float = 0.5, original: float = 0.5) -> Instance:
     """With the answers of both spaces on arrival."""
-    return Instance(1, vectors, (latent, original))
+    return Instance(1, vectors, np.array([latent, original]))
 
 
 def run(learner: Baseline | Learner, rows: Rows, delay: int = 20) -> list[Forecast]:
@@ -182,7 +182,7 @@ def test_iwms_draws_by_cosine_within_the_class_it_predicts() -> None:
     learner.memories[0].store(alike([1.0, 0.0]), 0)
     for cosine in (1.0, 0.8, 0.6):
         near = 7.0 * np.array([cosine, math.sqrt(1.0 - cosine**2)])  # of any length
-        learner.memories[1].store(Vectors(near, near), 1)
+        learner.memories[1].store(Vectors.of(near, near), 1)
     drawn: Counter[tuple[int, int]] = Counter()
     learner._rehearse = lambda side, place: drawn.update([(side, place)])  # type: ignore[method-assign]
     for _ in range(4000):
@@ -198,7 +198,7 @@ def test_iwms_rehearses_what_it_drew_before_it_answers() -> None:
         each._widen(2)
         each.labels_learnt = 9
         each.latent.weights[:] = each.original.weights[:] = 0.3, -0.2, 0.1
-    kept = Vectors(np.array([1.0, 2.0]), np.array([-1.0, 0.5]))
+    kept = Vectors.of(np.array([1.0, 2.0]), np.array([-1.0, 0.5]))
     learner.memories[1].store(kept, 1)
     plain._teach(instance(kept), 1)
     plain.ensemble = learner.ensemble  # a rehearsed label is no new loss
@@ -214,7 +214,7 @@ def test_ovfm_weighs_its_spaces_by_their_own_losses() -> None:
     assert learner.original_risk == pytest.approx(-math.log(0.6))
     learner.latent_risk, learner.original_risk = 300.0, 1300.0
     learner.latent.weights, learner.original.weights = np.array([1.0, 2.0]), np.array([0.0, -1.0])
-    answer = learner._answer(Vectors(np.array([0.5]), np.array([3.0])))
+    answer = learner._answer(Vectors.of(np.array([0.5]), np.array([3.0])))
     share = math.exp(-0.3) / (math.exp(-0.3) + math.exp(-1.3))  # 1 − λ: the latent space's
     assert answer.latent_weight == pytest.approx(share)
     assert answer.p == pytest.approx(1.0 / (1.0 + math.exp(-(share * 2.0 + (1.0 - share) * -3.0))))
@@ -284,7 +284,7 @@ def test_a_cut_of_ol_mdisf_leaves_the_newer_half_and_what_it_teaches(
     again = Ftrl()
     again.grow(5)
     assert len(buffer.verified) >= 20
-    for _, slot in buffer.verified:
+    for slot in buffer.verified:
         again.learn(with_bias(buffer.latent[slot]), int(buffer.label[slot]))
     assert learner.latent.weights.tolist() == again.weights.tolist()
 

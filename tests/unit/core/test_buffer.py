@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dtgol_core.buffer import UNVERIFIED, FineBuffer
+from dtgol_core.buffer import FineBuffer
 from dtgol_core.config import GraphConfig
 from dtgol_core.state import SnapshotError
 from dtgol_core.types import Vectors
@@ -18,7 +18,7 @@ def buffer_of(unverified: int = 3, verified: int = 2, columns: int = 2) -> FineB
 def arrive(buffer: FineBuffer, step: int) -> int:
     """A record joins the window; whoever must leave for it leaves."""
     vector = np.full(buffer.latent.shape[1], float(step))
-    slot = buffer.enter(step, Vectors(vector, -vector), UNVERIFIED)
+    slot = buffer.enter(step, Vectors.of(vector, -vector))
     for left in buffer.join_window(slot):
         buffer.leave(left)
     return slot
@@ -27,12 +27,16 @@ def arrive(buffer: FineBuffer, step: int) -> int:
 def verify(buffer: FineBuffer, step: int, label: int) -> None:
     slot = buffer.find(step)
     assert slot is not None
-    for left in buffer.verify(step, slot, label):
+    for left in buffer.verify(slot, label):
         buffer.leave(left)
 
 
 def window(buffer: FineBuffer) -> list[int]:
     return [int(step) for step in buffer.steps[buffer.window]]
+
+
+def verified(buffer: FineBuffer) -> list[int]:
+    return [int(step) for step in buffer.steps[buffer.verified]]
 
 
 def test_window_keeps_the_newest() -> None:
@@ -49,7 +53,7 @@ def test_verified_instance_leaves_the_window_and_keeps_its_slot() -> None:
     slots = [arrive(buffer, step) for step in (1, 2, 3)]
     verify(buffer, 2, 1)
     assert window(buffer) == [1, 3]
-    assert buffer.verified == [(2, slots[1])]
+    assert buffer.verified.tolist() == [slots[1]]
     assert buffer.label[slots[1]] == 1
     assert buffer.latent[slots[1]].tolist() == [2.0, 2.0]
 
@@ -60,7 +64,7 @@ def test_verified_set_keeps_those_that_arrived_last_whatever_the_order_of_labels
         arrive(buffer, step)
     for step in (3, 1, 2):
         verify(buffer, step, 0)
-    assert [step for step, _ in buffer.verified] == [2, 3]
+    assert verified(buffer) == [2, 3]
     assert buffer.find(1) is None
 
 
@@ -77,10 +81,10 @@ def test_instance_older_than_all_verified_is_not_admitted_when_they_are_full() -
 
 def test_instance_that_had_left_may_come_back_verified() -> None:
     buffer = buffer_of()
-    slot = buffer.enter(4, Vectors(np.ones(2), np.zeros(2)), 1)
-    assert buffer.verify(4, slot, 1) == []
+    slot = buffer.enter(4, Vectors.of(np.ones(2), np.zeros(2)))
+    assert buffer.verify(slot, 1) == []
     assert window(buffer) == []
-    assert [step for step, _ in buffer.verified] == [4]
+    assert verified(buffer) == [4]
 
 
 def test_slots_are_used_again_and_never_exceed_what_is_needed() -> None:
@@ -91,7 +95,7 @@ def test_slots_are_used_again_and_never_exceed_what_is_needed() -> None:
             verify(buffer, step - 10, step % 2)
         assert len(buffer.steps) <= 40 + 20 + 2
         taken = buffer.steps[buffer.steps >= 0].tolist()
-        assert sorted(taken) == sorted([*window(buffer), *(s for s, _ in buffer.verified)])
+        assert sorted(taken) == sorted([*window(buffer), *verified(buffer)])
 
 
 def test_new_columns_are_zero_in_what_is_here() -> None:
@@ -112,7 +116,7 @@ def test_restored_buffer_gives_out_the_same_slots(records: int) -> None:
         if step % 2:
             verify(buffer, step, 1)
     again = FineBuffer.restore(GraphConfig(unverified=5, verified=3), buffer.snapshot(), 2)
-    assert again.verified == buffer.verified
+    assert again.verified.tolist() == buffer.verified.tolist()
     for step in range(records + 1, records + 9):
         assert arrive(again, step) == arrive(buffer, step)
 
@@ -123,6 +127,7 @@ def test_restored_buffer_gives_out_the_same_slots(records: int) -> None:
         ("latent", np.zeros((32, 3))),
         ("original", np.zeros((31, 2))),
         ("label", np.zeros(31, dtype=np.int8)),
+        ("label", np.array([-1, 7, *[-1] * 30], dtype=np.int8)),
         ("window", np.array([0, 99])),
         ("window", np.array([0, 1, 2])),
         ("free", np.arange(30)),

@@ -456,3 +456,47 @@ def test_missing_features_are_named_of_settled_numbers_too() -> None:
         record = columns.read(values)
         assert isinstance(record, EncodedRecord)
         assert record.missing == missing
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_known_cells_are_read_quickly_and_as_all_others_are(seed: int, strict: bool) -> None:
+    """Cells of all types, some of which are new or wrong; most records have none of these."""
+    chance = np.random.default_rng(seed)
+    declared = {
+        "bounded": {"low": 0.0, "high": 1.0},
+        "ward": {"kind": "nominal", "levels": ["NA", "B"]},
+        "rank": {"kind": "ordinal"},
+    }
+    settings = {"features": declared, "columns": {"strict": strict}}
+    columns = columns_of(**settings)
+    cells: dict[str, list[Any]] = {
+        "number": [0.5, 1.25, 3, -7.5, 1e-300, None],
+        "whole": [1, 2, 3, 4.0, None],
+        "flag": [True, False, None],
+        "text": ["a", "b", "c", None, "NA", " na "],
+        "bounded": [0.25, 0.5, None],
+        "ward": ["NA", "B", "C", 7],
+        "rank": [1, 2.5, True],
+    }
+    odd = [math.nan, math.inf, 1e200, 10**400, "x", "", 1, True, np.float32(0.5), {}, None]
+    quick = 0
+    for number in range(400):
+        names = [name for name in cells if chance.random() < 0.8]
+        record = {name: cells[name][chance.integers(len(cells[name]))] for name in names}
+        if names and chance.random() < 0.1:
+            record[names[0]] = odd[chance.integers(len(odd))]
+        if number % 97 == 5:
+            record[f"new {number}"] = 1
+        read, slowly = columns.read(record), columns._read_slowly(record)
+        if isinstance(read, Rejection) or isinstance(slowly, Rejection):
+            assert read == slowly
+            continue
+        np.testing.assert_array_equal(read.row, slowly.row)
+        assert read[1:] == slowly[1:]
+        known = [columns._quick.get(name) for name, value in record.items() if value is not None]
+        quick += None not in known
+        columns.absorb(read)
+        if number == 200:
+            columns = Columns.restore(Config.read(settings), columns.snapshot())
+    assert quick > 50

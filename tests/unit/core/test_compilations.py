@@ -45,6 +45,9 @@ for settings in ({}, {"preset": "light"}, {"preset": "paper"}):
     run(learner, 600, 700, 6)
     run(Learner.restore(config, kept), 600, 700, 70)
     run(Learner.restore(config, decode(encode(kept))), 600, 640, 6)
+    for number in range(9000):
+        learner.delay.settled.remember(number << 50, 1, number, None)
+    run(learner, 700, 720, 6)
 after = compiled()
 print(json.dumps({name: [before.get(name, 0), n] for name, n in after.items()}))
 """

@@ -9,6 +9,8 @@ import pkgutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -77,11 +79,38 @@ def test_division_by_zero_is_infinity_not_an_exception() -> None:
     assert compiled(quotient)(1.0, 0.0) == math.inf
 
 
-def test_compiled_loops_are_marked_in_one_way_only() -> None:
-    """Every use of Numba in the core goes through `compiled`."""
+def test_only_one_file_knows_numba() -> None:
+    """Every use of Numba in the core goes through `compiled` and `in_place`."""
     for path in CORE.rglob("*.py"):
         if path.name != "compiled.py":
             assert "numba" not in imported(path), path.name
+
+
+LOOPS = {
+    id(loop): loop
+    for name in MODULES
+    for loop in vars(importlib.import_module(name)).values()
+    if hasattr(loop, "py_func")
+}
+IN_PLACE = [loop for loop in LOOPS.values() if loop.targetoptions.get("_nrt") is False]
+
+
+@pytest.mark.parametrize("loop", IN_PLACE, ids=lambda loop: loop.py_func.__qualname__)
+def test_a_loop_in_place_calls_only_such_and_returns_no_array(loop: Any) -> None:
+    """An array that goes from counted code to such code or back is freed too soon or never."""
+    returned = get_type_hints(loop.py_func)["return"]
+    parts = get_args(returned) or (returned,)
+    assert set(parts) <= {type(None), bool, int, float, np.float32}, returned
+    scope = loop.py_func.__globals__
+    modules = [vars(each) for each in scope.values() if isinstance(each, ModuleType)]
+    for name in loop.py_func.__code__.co_names:
+        for called in (each[name] for each in (scope, *modules) if name in each):
+            if id(called) in LOOPS:
+                assert called in IN_PLACE, name
+
+
+def test_most_loops_are_in_place() -> None:
+    assert len(IN_PLACE) > len(LOOPS) / 2
 
 
 def imported(path: Path) -> set[str]:

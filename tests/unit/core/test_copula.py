@@ -23,7 +23,9 @@ def copula_of(correlation: list[list[float]], **settings: float) -> Copula:
 
 
 def latent(copula: Copula, scores: list[float], step: int = 10) -> FloatArray:
-    return copula.absorb(np.array(scores), np.zeros(len(scores)), step)
+    completed = np.array(scores)
+    copula.absorb(completed, np.zeros(len(scores)), step)
+    return completed
 
 
 def test_missing_value_is_imputed_from_what_it_is_correlated_with() -> None:
@@ -97,7 +99,8 @@ def test_spread_of_an_ordinal_value_weakens_what_is_learnt_from_it() -> None:
 def test_spread_reaches_missing_columns_through_the_regression() -> None:
     """By hand: C_mo = Jᵀv, C_mm = S_mm − JᵀS_om + JᵀvJ with J = 0.6, v = 0.5, γ = ½."""
     copula = copula_of([[1, 0.6], [0.6, 1]], ridge=1e-9)
-    completed = copula.absorb(np.array([2.0, NAN]), np.array([0.5, 0.0]), step=1)
+    completed = np.array([2.0, NAN])
+    copula.absorb(completed, np.array([0.5, 0.0]), step=1)
     assert completed.tolist() == pytest.approx([2.0, 1.2])
     moved = 0.5 * np.array([[1, 0.6], [0.6, 1]]) + 0.5 * np.array([[4.5, 2.7], [2.7, 2.26]])
     expected = moved[0, 1] / math.sqrt(moved[0, 0] * moved[1, 1])

@@ -5,14 +5,20 @@ import math
 import numpy as np
 import pytest
 
+from dtgol_core import trees as module
 from dtgol_core.config import Config
-from dtgol_core.experts import forest as module
-from dtgol_core.experts.forest import (
+from dtgol_core.experts.forest import Forest
+from dtgol_core.losses import log_odds
+from dtgol_core.state import CORRUPTION_ERRORS, Snapshot, digest
+from dtgol_core.trees import (
     BEGAN,
     CREDIT,
     DEPTH,
     DRAWS,
+    ERASED,
+    FINISHED,
     GROWN,
+    LABELS,
     NODES,
     ON_STACK,
     RIDGE,
@@ -21,10 +27,7 @@ from dtgol_core.experts.forest import (
     SIDE_ROWS_MIN,
     TREES,
     VISITS,
-    Forest,
 )
-from dtgol_core.losses import log_odds
-from dtgol_core.state import CORRUPTION_ERRORS, Snapshot, digest
 from dtgol_core.types import FloatArray, Instance, Vectors
 
 
@@ -32,7 +35,7 @@ def instance(step: int, row: FloatArray | list[float]) -> Instance:
     """The same values in every scale, but for signs: columns of different scales differ."""
     latent = np.asarray(row, dtype=np.float64)
     single = latent.astype(np.float32)
-    return Instance(step, Vectors(latent, latent, single, -single))
+    return Instance(step, Vectors.of(latent, latent, single, -single))
 
 
 def new(columns: int) -> Forest:
@@ -134,12 +137,12 @@ def test_trees_keep_their_minimum_and_their_sums() -> None:
         rows = int(forest.growth.numbers[module.ROW_COUNT])
         assert leaves <= rows // SIDE_ROWS_MIN
         late = range(int(forest.growth.numbers[BEGAN]), forest.labels_learnt)
-        expected = forest.growth.gradient[:rows].sum()
+        expected = forest.growth.residuals[0, :rows].sum()
         for number in late:
             u = np.append(1.0, forest.rows[:, number % RING])
             logit = float(forest.regression.mean @ u)
             expected += forest.labels[number % RING] - 1 / (1 + math.exp(-min(8, max(-8, logit))))
-        total = forest.trees.gradient[tree, :leaves].sum()
+        total = forest.trees.sums[tree, :leaves, 0].sum()
         assert total == pytest.approx(expected, abs=1e-9)
     assert finished > TREES
 
@@ -151,8 +154,8 @@ def test_contributions_and_the_roots_add_up_to_the_answer() -> None:
     roots = []
     for tree in trees:
         leaves = (forest.trees.nodes[tree] + 1) // 2
-        gradient = forest.trees.gradient[tree, :leaves].sum()
-        roots.append(gradient / (forest.trees.curvature[tree, :leaves].sum() + RIDGE))
+        gradient = forest.trees.sums[tree, :leaves, 0].sum()
+        roots.append(gradient / (forest.trees.sums[tree, :leaves, 1].sum() + RIDGE))
     u = asked.vectors.design
     bias = forest.regression.terms(u)[0]
     p = forest.score(asked)
@@ -176,6 +179,36 @@ def test_a_corrected_label_is_replaced_in_the_ring_alone() -> None:
         for one in (forest, other):
             one.learn(each._replace(step=each.step + 300), label)
     assert forest.score(asked) != other.score(asked), "later trees have seen it"
+
+
+def test_an_erased_row_is_zero_and_no_later_tree_has_it() -> None:
+    forest = learn(new(2), exclusive_or(300))
+    forest.forget(10**6)
+    before = digest_of(forest)
+    forest.forget(8)
+    assert digest_of(forest) != before
+    assert not forest.rows[:, 7].any()
+    assert (forest.labels[7], forest.steps[7]) == (0, ERASED)
+    assert not forest.correct(8, 1)
+    for step in range(9, 298):
+        forest.forget(step)
+    began = forest.finished
+    for each, label in exclusive_or(40, seed=2):
+        forest.learn(each._replace(step=each.step + 300), label)
+        if forest.finished > began and forest.growth.grows:
+            rows = forest.growth.slots[: forest.growth.numbers[module.ROW_COUNT]]
+            assert not set(range(7, 297)) & set(rows.tolist())
+    assert forest.finished > began + 10
+    assert digest_of(Forest.restore(Config(), forest.snapshot(), 2)) == digest_of(forest)
+
+
+def test_when_all_rows_are_erased_it_goes_on() -> None:
+    forest = learn(new(2), exclusive_or(100))
+    for step in range(1, 101):
+        forest.forget(step)
+    learn(forest, [(each._replace(step=each.step + 100), y) for each, y in exclusive_or(90)])
+    assert 0.0 < forest.score(instance(191, [0.5, 0.5])) < 1.0
+    assert digest_of(Forest.restore(Config(), forest.snapshot(), 2)) == digest_of(forest)
 
 
 def test_wrong_labels_that_are_corrected_are_unlearnt_by_new_trees() -> None:
@@ -275,7 +308,8 @@ def test_a_damaged_snapshot_is_refused_or_harmless(labels: int) -> None:
     chance, refused, tried = np.random.default_rng(5), 0, 0
     with pytest.MonkeyPatch.context() as patch:
         for name, each in vars(module).items():
-            if hasattr(each, "py_func") and name != "_uniform":  # it has no arrays, and overflows
+            own = getattr(each, "__module__", "") == module.__name__
+            if own and hasattr(each, "py_func") and name != "_uniform":  # no arrays, and overflows
                 patch.setattr(module, name, each.py_func)
         for name in snapshot:
             for _ in range(8):
@@ -309,6 +343,8 @@ def test_a_damaged_snapshot_is_refused_or_harmless(labels: int) -> None:
         ("growth/numbers", ON_STACK, DEPTH + 2),
         ("growth/numbers", BEGAN, 0),
         ("growth/numbers", CREDIT, 10**9),
+        ("growth/numbers", LABELS, -1),
+        ("growth/numbers", FINISHED, 2**62),
     ],
 )
 def test_indices_out_of_range_are_refused(name: str, place: int, value: int) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dtgol_core.config import GraphConfig
-from dtgol_core.graph import Graph
+from dtgol_core.graph import REFRESH, SINCE, Graph
 from dtgol_core.types import FloatArray, IntArray
 from tests.support.views import tree_of
 
@@ -15,25 +15,26 @@ class Nodes:
     """A graph with its vectors; the step of a node is its slot plus `first`."""
 
     def __init__(
-        self, points: list[list[float]], steps: list[int] | None = None, **settings: float
+        self, points: list[list[float]], steps: list[int] | None = None, **settings: float | None
     ) -> None:
         config = {"percentile": 2.0, "refresh_steps": 1, **settings}
         self.graph = Graph(GraphConfig(**config))  # type: ignore[arg-type]
-        self.latent: FloatArray = np.array(points, dtype=np.float64)
+        self.rows: FloatArray = np.array(points, dtype=np.float64)
+        self.latent = self.rows, np.ascontiguousarray(self.rows.T)
         numbers = range(1, len(points) + 1) if steps is None else steps
         self.steps: IntArray = np.array(numbers, dtype=np.int64)
 
     def insert(self, *slots: int) -> None:
         for slot in slots:
-            self.graph.insert(slot, self.latent, self.steps)
+            self.graph.insert(slot, self.latent)
 
     def update(self) -> dict[int, int | None]:
         """Parents by step."""
-        self.graph.update(self.steps)
+        self.graph.update(self.steps, self.latent)
         return tree_of(self.graph, self.steps).parents
 
     def all_at_once(self) -> dict[int, int | None]:
-        self.insert(*range(len(self.latent)))
+        self.insert(*range(len(self.rows)))
         return self.update()
 
 
@@ -76,9 +77,10 @@ def test_cutoff_of_zero_becomes_the_smallest_positive_distance() -> None:
     assert nodes.graph.cutoff == 3.0
 
 
-def test_cutoff_whose_square_vanishes_is_taken_for_zero() -> None:
-    """Regression: with such a percentile 0/0 made the densities of equal points NaN."""
-    nodes = Nodes([[0.0], [0.0], [3.0], [7.0]], percentile=1e-300)
+@pytest.mark.parametrize("percentile", [1e-155, 1e-157, 1e-158, 1e-300])
+def test_cutoff_whose_square_vanishes_is_taken_for_zero(percentile: float) -> None:
+    """Regression: with such a percentile 0/0, or 0 by infinity, made densities NaN."""
+    nodes = Nodes([[0.0], [0.0], [3.0], [7.0]], percentile=percentile)
     assert nodes.all_at_once() == {1: None, 2: 1, 3: 1, 4: 3}
     assert nodes.graph.cutoff == 3.0
     assert np.isfinite(nodes.graph.density).all()
@@ -94,8 +96,10 @@ def test_cutoff_of_equal_points_is_one() -> None:
 def test_distance_below_a_billionth_is_none() -> None:
     nodes = Nodes([[0.0], [0.9e-9], [1.1e-9 + 0.9e-9]])
     nodes.all_at_once()
-    assert nodes.graph.distance[0, 1] == 0.0
-    assert nodes.graph.distance[1, 2] > 0.0
+    parents, (_, nearest) = nodes.graph.parent, nodes.graph.slots
+    assert parents.tolist() == [-1, 0, 1]
+    assert nearest[1] == 0.0
+    assert nearest[2] == pytest.approx(1.1e-9)
 
 
 def test_of_equal_densities_the_older_is_higher() -> None:
@@ -107,8 +111,7 @@ def test_densities_that_differ_by_less_than_a_billionth_are_equal() -> None:
     nodes = Nodes([[0.0], [5.0]], steps=[7, 3])
     nodes.all_at_once()
     nodes.graph.density[:2] = 1.0 + 1e-12, 1.0
-    nodes.graph.since = -5  # keep these densities
-    nodes.graph._config = GraphConfig(refresh_steps=1000)
+    nodes.graph.numbers[REFRESH] = 1000  # keep these densities
     assert nodes.update() == {3: None, 7: 3}
     nodes.graph.density[:2] = 1.0 + 2e-9, 1.0
     assert nodes.update() == {3: 7, 7: None}
@@ -120,8 +123,7 @@ def test_of_equal_distances_the_older_is_nearer() -> None:
         # 5 stands between 1, 2 and 3, all at distance 1, and is less dense than each of them.
         nodes = Nodes([[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]], steps=steps)
         nodes.insert(0, 1, 2, 3)
-        nodes.graph._config = GraphConfig(refresh_steps=1000)
-        nodes.graph.since = 5
+        nodes.graph.numbers[[REFRESH, SINCE]] = 1000, 5
         nodes.graph.density[:] = [0.1, 3.0, 3.0, 3.0]
         assert nodes.update()[5] == 1
 
@@ -141,7 +143,7 @@ def test_parents_do_not_depend_on_the_order_of_entering() -> None:
 def test_children_of_an_evicted_node_find_another_parent() -> None:
     nodes = Nodes([[0.0], [1.0], [2.0], [3.5]], percentile=50)
     assert nodes.all_at_once()[4] == 3
-    nodes.graph.evict(2)
+    nodes.graph.evict(2, nodes.latent)
     left = nodes.update()
     assert set(left) == {1, 2, 4}
     fresh = Nodes([[0.0], [1.0], [3.5]], steps=[1, 2, 4], percentile=50)
@@ -160,7 +162,7 @@ def test_between_refreshes_the_cutoff_is_kept_and_kernels_come_and_go() -> None:
     kernels = [math.exp(-(d**2) / cutoff**2) for d in (4.0, 3.0, 1.5)]
     assert nodes.graph.density[3] == pytest.approx(sum(kernels))
     before = nodes.graph.density[0]
-    nodes.graph.evict(3)
+    nodes.graph.evict(3, nodes.latent)
     assert nodes.graph.density[0] == pytest.approx(before - kernels[0])
 
 
@@ -168,8 +170,7 @@ def test_between_refreshes_the_cutoff_is_kept_and_kernels_come_and_go() -> None:
 def test_refresh_comes_after_so_many_steps(refresh_steps: int | None, expected: int) -> None:
     """Auto is an eighth of the nodes: 2 of 20."""
     rng = np.random.default_rng(0)
-    nodes = Nodes(rng.normal(size=(20, 2)).tolist())
-    nodes.graph._config = GraphConfig(refresh_steps=refresh_steps)
+    nodes = Nodes(rng.normal(size=(20, 2)).tolist(), refresh_steps=refresh_steps)
     nodes.all_at_once()
     assert nodes.graph.since == 0
     rounds = []
@@ -186,10 +187,11 @@ def test_amortised_densities_are_near_the_exact_ones() -> None:
     nodes.insert(*range(30))
     nodes.update()
     for slot in range(30, 60):
-        nodes.graph.evict(slot - 30)
+        nodes.graph.evict(slot - 30, nodes.latent)
         nodes.insert(slot)
         nodes.update()
-    exact = np.exp(-((nodes.graph.distance[30:, 30:] / nodes.graph.cutoff) ** 2)).sum(axis=1) - 1
+    squares = ((nodes.rows[30:, None] - nodes.rows[None, 30:]) ** 2).sum(axis=2)
+    exact = np.exp(-squares / nodes.graph.cutoff**2).sum(axis=1) - 1
     np.testing.assert_allclose(nodes.graph.density[30:], exact, atol=1e-12)
 
 
@@ -200,12 +202,12 @@ def test_restored_graph_keeps_its_bits_and_does_not_refresh() -> None:
     nodes.update()
     nodes.insert(9)
     nodes.update()
-    again = Graph.restore(GraphConfig(refresh_steps=50), nodes.graph.snapshot(), nodes.latent)
+    again = Graph.restore(GraphConfig(refresh_steps=50), nodes.graph.snapshot(), nodes.rows)
     assert again.since == 1
     assert again.cutoff == nodes.graph.cutoff
     for graph in (again, nodes.graph):
-        graph.insert(10, nodes.latent, nodes.steps)
-        graph.update(nodes.steps)
+        graph.insert(10, nodes.latent)
+        graph.update(nodes.steps, nodes.latent)
     assert again.density.tobytes() == nodes.graph.density.tobytes()
     assert again.nodes().tolist() == nodes.graph.nodes().tolist()
     assert again.parent.tolist() == nodes.graph.parent.tolist()

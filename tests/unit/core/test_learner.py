@@ -7,18 +7,21 @@ from unittest.mock import ANY
 import numpy as np
 import pytest
 
+from dtgol_core import delay as delay_module
+from dtgol_core import learner as learner_module
 from dtgol_core.config import EXPERT_NAMES, Config
-from dtgol_core.delay import BLOCK_STEPS, PendingInstance
 from dtgol_core.experts import EXPERTS
 from dtgol_core.experts.naive import Naive
 from dtgol_core.experts.paper import Paper
 from dtgol_core.ids import hash_text, id_hash, signed_hash
 from dtgol_core.learner import Learner
+from dtgol_core.pending import BLOCK_STEPS
 from dtgol_core.state import encode
 from dtgol_core.types import (
     Contribution,
     ExpertAnswer,
     FeatureValues,
+    FloatArray,
     Forecast,
     LabelOutcome,
     RejectedError,
@@ -140,7 +143,7 @@ def test_no_scale_is_computed_or_kept_that_no_expert_uses() -> None:
     for learner, scales in ((paper_alone(), 0), (learner_of(), 3), (light, 2)):
         observe(learner, "a", {"x": 1.0, "y": 2.0})
         arrays = learner.snapshot().arrays
-        assert arrays["delay/block/0/scaled"].shape == (2, scales, 2)
+        assert arrays["delay/block/0/scores"].shape == (2, scales, 2)
         assert arrays["scales/counts"].shape == ((2,) if scales else (0,))
 
 
@@ -657,7 +660,7 @@ def test_a_label_sent_again_after_many_others_is_not_learnt_twice() -> None:
     """Beyond 10,000 newer ids an old label used to be held, and learnt with a returned id."""
     learner = learner_of(copula={"window": 2}, graph={"unverified": 1, "verified": 1})
     for i in range(10_100):
-        learner.delay.settled.remember(f"{i}", 1, i, None)
+        learner.delay.settled.remember(id_hash(f"{i}"), 1, i, None)
     assert learner.learn("0", 1).outcome == LabelOutcome.REPEATED
     assert observe(learner, "0", {"x": 1}).repeat
 
@@ -666,7 +669,7 @@ def test_labels_of_ids_already_seen_do_not_push_out_early_ones() -> None:
     """A nightly export of all labels: 0 of 50 early ones survived it."""
     learner = learner_of(delay={"early_max": 50})
     for i in range(20_000):
-        learner.delay.settled.remember(f"{i}", i % 2, i, None)
+        learner.delay.settled.remember(id_hash(f"{i}"), i % 2, i, None)
     early = [f"early {i}" for i in range(50)]
     for id in early:
         assert learner.learn(id, 1).outcome == LabelOutcome.EARLY
@@ -679,9 +682,8 @@ def test_labels_that_come_days_later_are_learnt_by_default() -> None:
     """One record a second, labels four hours late: nothing was learnt at all."""
     learner = learner_of(experts=["naive", "paper"], copula={"window": 2})
     for i in range(14_400):
-        vectors = Vectors(np.zeros(1), np.zeros(1))
-        numbers = [0.0] * learner.delay._numbers
-        learner.delay.open(PendingInstance(f"{i}", i + 1, vectors, numbers, i * 1000))
+        learner.delay.reserve(i + 1, 1)
+        learner.delay.open(f"{i}", id_hash(f"{i}"), i + 1, i * 1000)
     learner.step = 14_400
     learner.delay.expire(14_400, 14_400_000)
     assert learner.learn("0", 1).outcome == LabelOutcome.QUEUED
@@ -705,7 +707,7 @@ def test_the_default_label_is_learnt_at_the_deadline_and_superseded_by_the_true_
     assert learner.learn("a", 0).outcome == LabelOutcome.CONFIRMED
     assert learner.learn("b", 1).outcome == LabelOutcome.CORRECTED_RELABELLED
     buffer = paper_of(learner).geometry.buffer
-    labels = {step: int(buffer.label[slot]) for step, slot in buffer.verified}
+    labels = {int(buffer.steps[slot]): int(buffer.label[slot]) for slot in buffer.verified}
     assert labels == {1: 0, 2: 1}
 
 
@@ -720,6 +722,128 @@ def test_a_correction_is_taken_where_the_instance_is_rehearsed_and_else_too_late
     assert learner.learn("a", 0).outcome == LabelOutcome.REPEATED
 
 
+@pytest.mark.parametrize("verb", ["observe", "learn", "grow", "score"])
+def test_a_step_that_ends_in_the_middle_is_the_learners_last(
+    monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """Seen: ids paired with other instances, labels lost, loops past the end of their arrays."""
+    learner = taught(learner_of(experts=["naive", "linear"]), 5)
+    saved = learner.snapshot()
+    learner.learn("4", 1)
+
+    def interrupt(*_: Any) -> float:
+        raise KeyboardInterrupt
+
+    where = learner.combination if verb == "score" else learner.experts["linear"]
+    with monkeypatch.context() as patch:
+        patch.setattr(type(where), "combine" if verb == "score" else verb, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            learner.peek({"x": 1.0, "new": 1.0})  # of a copy, of which nothing is left
+        with pytest.raises(KeyboardInterrupt):
+            learner.observe("interrupted", {"x": 1.0, "new": 1.0})
+    for go_on in (
+        lambda: learner.observe("next", {"x": 1.0}),
+        lambda: learner.peek({"x": 1.0}),
+        lambda: learner.learn("3", 1),
+        lambda: learner.erase(id_hash("3")),
+        learner.give_up_oldest,
+        learner.snapshot,
+    ):
+        with pytest.raises(RuntimeError, match="restore one from a snapshot"):
+            go_on()
+    observe(Learner.restore(learner.config, saved), "next", {"x": 1.0})
+
+
+def test_an_event_time_beyond_64_bits_is_refused_before_anything_changes() -> None:
+    learner = taught(learner_of(experts=["naive"]), 3)
+    before = digest_of(learner)
+    for time_ms in (2**63, -(2**63)):
+        with pytest.raises(ValueError, match="64 bits"):
+            learner.observe("late", {"x": 1.0}, time_ms)
+        with pytest.raises(ValueError, match="64 bits"):
+            learner.learn("0", 1, time_ms)
+    assert digest_of(learner) == before
+
+
+def test_one_hash_of_two_ids_errs_towards_not_learning_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second id is answered as a repeat, and its label is one of an id already learnt."""
+    for module in (delay_module, learner_module):
+        monkeypatch.setattr(module, "id_hash", lambda id: 7)
+    learner = learner_of(experts=["naive"])
+    observe(learner, "seen", {"x": 1.0})
+    assert learner.learn("seen", 1).outcome == LabelOutcome.QUEUED
+    assert observe(learner, "between", {"x": 1.0}).learnt == ("seen",)
+    step = learner.step
+    assert observe(learner, "another", {"x": 1.0}).repeat
+    assert learner.learn("another", 1).outcome == LabelOutcome.REPEATED
+    assert learner.learn("another", 0).outcome == LabelOutcome.CORRECTION_TOO_LATE
+    assert (learner.step, learner.pending, learner.labels_learnt) == (step, 1, 1)
+
+
+def kept_in(learner: Learner, vectors: list[FloatArray]) -> set[str]:
+    """Arrays of the snapshot one of whose rows or columns is one of these vectors."""
+    found = set()
+    for name, array in learner.snapshot().arrays.items():
+        if array.dtype.kind != "f" or array.ndim < 2 or not array.size:
+            continue
+        for axis in (-1, -2):
+            rows = np.moveaxis(array, axis, -1).reshape(-1, array.shape[axis])
+            for vector in vectors:
+                if len(vector) == rows.shape[1] and np.isclose(rows, vector, 1e-6).all(1).any():
+                    found.add(name)
+    return found
+
+
+@pytest.mark.parametrize("age", [0, 5, 60])
+@pytest.mark.parametrize("learnt", [False, True])
+def test_no_vector_of_an_erased_instance_is_left_in_the_snapshot(age: int, learnt: bool) -> None:
+    """In the window, pushed out of it by the newest record or long ago, and with its label."""
+    learner = taught(learner_of(graph={"unverified": 5, "verified": 50}), 100)
+    observe(learner, "asked", {"x": 0.1234, "noise": -1.2345, "still": 1})
+    _, (spaces, scores), _ = learner.delay.oldest(range(learner.step, learner.step + 1), 1)[0][0]
+    design = Vectors(spaces, scores).design[1:]
+    vectors = [*spaces.copy(), *scores.copy(), design]
+    for number in range(age):
+        observe(learner, f"then {number}", {"x": 0.01 * number, "noise": 1.0, "still": 1})
+    if learnt:
+        learner.learn("asked", 1)
+        observe(learner, "last", {"x": 0.5, "noise": 1.0, "still": 1})
+    kept = kept_in(learner, vectors)
+    assert "delay/block/0/spaces" in kept
+    assert ("experts/forest/rows" in kept) == learnt
+    assert ("experts/tracker/waiting/rows" in kept) != learnt
+    assert ("experts/paper/geometry/buffer/latent" in kept) == (learnt or age < 5)
+    assert learner.erase(id_hash("asked")) == ["asked"]
+    assert kept_in(learner, vectors) == set()
+    assert digest_of(reborn(learner)) == digest_of(learner)
+
+
+def test_paper_goes_on_when_its_only_verified_instance_is_erased() -> None:
+    """Regression: labels spread from nowhere, through memory that nobody had written."""
+    digests = []
+    for _ in range(2):
+        learner = paper_alone()
+        for number in range(20):
+            observe(learner, str(number), {"x": 0.1 * number, "noise": float(number % 3)})
+        learner.learn("3", 1)
+        observe(learner, "learnt", {"x": 1.0, "noise": 1.0})
+        paper = paper_of(learner)
+        assert not np.array_equal(paper.latent.transient, paper.latent.anchor)
+        learner.erase(id_hash("3"))
+        for number in range(3):
+            forecast = observe(learner, f"after {number}", {"x": 0.5 * number, "noise": 0.0})
+            assert math.isfinite(forecast.p)
+            for track in (paper.latent, paper.original):
+                assert track.transient.tolist() == track.anchor.tolist()
+        digests.append(digest_of(learner))
+        learner.learn("5", 0)
+        observe(learner, "verified again", {"x": 1.0, "noise": 1.0})
+        assert not np.array_equal(paper.latent.transient, paper.latent.anchor)
+    assert digests[0] == digests[1]
+
+
 def test_what_is_kept_of_an_id_can_be_erased() -> None:
     """Nothing of an erased instance is left in the snapshot."""
     learner = taught(learner_of(), 300)
@@ -728,7 +852,7 @@ def test_what_is_kept_of_an_id_can_be_erased() -> None:
     learner.learn("secret-learnt", 1)
     learner.learn("secret-early", 1)
     observe(learner, "after", {"x": 0.5, "noise": 1.0})
-    step = learner.delay.settled.find("secret-learnt")
+    step = learner.delay.settled.find(id_hash("secret-learnt"))
     assert step is not None
     assert paper_of(learner).geometry.buffer.find(step.step) is not None
     for id in ("secret-waiting", "secret-learnt", "secret-early"):

@@ -1,26 +1,40 @@
 """Windowed ranks and running moments: values to normal scores and standard scores."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy.special import ndtri
 
-from dtgol_core.marginals import Marginals, RunningScales, Scores
+from dtgol_core.marginals import Marginals, RunningScales
+from dtgol_core.types import FloatArray, SingleArray
 
 ORDINAL, CONTINUOUS = np.array([0], dtype=np.uint8), np.array([1], dtype=np.uint8)
 
 
-def scored(
-    values: list[float], kind: npt.NDArray[np.uint8], window: int = 10, last: float | None = None
+class Scores(NamedTuple):
+    """Of one row."""
+
+    latent: FloatArray
+    original: FloatArray
+    spread: FloatArray
+
+
+def absorb(
+    marginals: Marginals, row: list[float], kinds: npt.NDArray[np.uint8] = CONTINUOUS
 ) -> Scores:
-    """Let values into one column and score the last of them."""
+    spaces = np.zeros((2, len(row)))
+    spread = marginals.absorb(np.array(row), kinds, spaces)
+    return Scores(spaces[0], spaces[1], spread)
+
+
+def scored(values: list[float], kind: npt.NDArray[np.uint8], window: int = 10) -> Scores:
+    """Let values into one column; the scores of the last of them."""
     marginals = Marginals(window)
     marginals.grow(1, [-1])
-    for value in values:
-        marginals.absorb(np.array([value]))
-    return marginals.score(np.array([values[-1] if last is None else last]), kind)
+    return [absorb(marginals, [value], kind) for value in values][-1]
 
 
 def test_continuous_value_is_the_normal_score_of_its_mid_rank() -> None:
@@ -39,7 +53,7 @@ def test_ordinal_value_is_the_mean_of_its_interval() -> None:
     scores = scored([0, 1], ORDINAL)
     assert scores.latent[0] == pytest.approx(math.sqrt(2 / math.pi))
     assert scores.spread[0] == pytest.approx(1 - 2 / math.pi)
-    assert scored([0, 1], ORDINAL, last=0).latent[0] == pytest.approx(-math.sqrt(2 / math.pi))
+    assert scored([1, 0], ORDINAL).latent[0] == pytest.approx(-math.sqrt(2 / math.pi))
 
 
 def test_constant_ordinal_column_has_the_whole_line_as_its_interval() -> None:
@@ -95,14 +109,23 @@ def test_new_level_was_zero_wherever_its_sibling_was_observed() -> None:
     marginals = Marginals(4)
     marginals.grow(1, [-1])
     for value in (1.0, math.nan, 1.0):
-        marginals.absorb(np.array([value]))
+        absorb(marginals, [value])
     marginals.grow(2, [0, -1])
-    marginals.absorb(np.array([0.0, 1.0, 2.0]))
+    absorb(marginals, [0.0, 1.0, 2.0], np.ones(3, dtype=np.uint8))
     np.testing.assert_array_equal(marginals.rows[1], [0.0, math.nan, 0.0, 1.0])
     np.testing.assert_array_equal(marginals.rows[2], [math.nan] * 3 + [2.0])
 
 
 # --- running scales ------------------------------------------------------------------------------
+
+
+def standardised(
+    scales: RunningScales, row: list[float], latent: list[float] | None = None
+) -> SingleArray:
+    """Cumulative, fast and completed scores of a row; of whatever was in the array before."""
+    scores = np.full((3, len(row)), 7.0, dtype=np.float32)
+    scales.absorb(np.array(row), np.array(latent or [0.0] * len(row)), scores)
+    return scores
 
 
 def test_running_moments_are_those_of_all_values_and_of_the_newest() -> None:
@@ -111,7 +134,7 @@ def test_running_moments_are_those_of_all_values_and_of_the_newest() -> None:
     scales = RunningScales()
     scales.grow(1)
     for value in values:
-        cumulative, fast = scales.absorb(np.array([value]))
+        cumulative, fast, _ = standardised(scales, [value])
     assert scales.means[0, 0] == pytest.approx(values.mean())
     assert scales.variances[0, 0] == pytest.approx(values.var())
     assert cumulative[0] == pytest.approx((values[-1] - values.mean()) / values.std(), rel=1e-6)
@@ -128,11 +151,11 @@ def test_missing_constant_and_far_values_have_scores_within_bounds() -> None:
     scales = RunningScales()
     scales.grow(3)
     for _ in range(10):
-        scores = scales.absorb(np.array([math.nan, 7.0, 1.0]))
-    assert scores.tolist() == [[0.0, 0.0, 0.0]] * 2
-    scores = scales.absorb(np.array([1e150, 7.0, -1e150]))
-    assert scores[:, 1].tolist() == [0.0, 0.0]
-    assert scores[:, 2].tolist() == pytest.approx([-math.sqrt(10)] * 2, rel=1e-5)
+        scores = standardised(scales, [math.nan, 7.0, 1.0])
+    assert scores.tolist() == [[0.0, 0.0, 0.0]] * 3
+    scores = standardised(scales, [1e150, 7.0, -1e150])
+    assert scores[:, 1].tolist() == [0.0] * 3
+    assert scores[:, 2].tolist() == pytest.approx([-math.sqrt(10)] * 3, rel=1e-5)
     assert np.isfinite(scales.variances).all()
 
 
@@ -141,16 +164,22 @@ def test_a_missing_cell_is_completed_by_its_latent_score_among_the_newest_values
     scales = RunningScales()
     scales.grow(2)
     for step in range(1000):
-        scales.absorb(np.array([rng.normal(step / 100, 1.0), math.nan]))
-    row, nothing = np.array([math.nan, math.nan]), np.zeros(2, dtype=np.float32)
-    completed = scales.complete(row, nothing, np.array([0.5, 0.5]))
+        standardised(scales, [rng.normal(step / 100, 1.0), math.nan])
+    missing = [math.nan, math.nan]
+    completed = standardised(scales, missing, [0.5, 0.5])[2]
     newest = scales.means[1, 0] + 0.5 * math.sqrt(scales.variances[1, 0])
     standard = (newest - scales.means[0, 0]) / math.sqrt(scales.variances[0, 0])
     assert completed[0] == pytest.approx(standard, rel=1e-6)
     assert completed[1] == 0.0, "nothing is known of the column"
-    far = scales.complete(row, nothing, np.array([99.0, 0.0]))
-    assert far[0] == scales.complete(row, nothing, np.array([3.0, 0.0]))[0]
-    observed = scales.complete(
-        np.array([1.0, 2.0]), np.array([0.25, 0.5], dtype=np.float32), np.array([9.0, 9.0])
-    )
-    assert observed.tolist() == [0.25, 0.5]
+    far = standardised(scales, missing, [99.0, 0.0])[2]
+    assert far[0] == standardised(scales, missing, [3.0, 0.0])[2, 0]
+    cumulative, _, completed = standardised(scales, [1.0, 2.0], [9.0, 9.0])
+    assert completed.tolist() == cumulative.tolist(), "what was observed stays"
+
+
+def test_scores_that_no_expert_uses_are_not_made() -> None:
+    scales, scores = RunningScales(), np.zeros((2, 1), dtype=np.float32)
+    scales.grow(1)
+    for value in (1.0, 3.0):
+        scales.absorb(np.array([value]), np.zeros(1), scores)
+    assert scores.tolist() == [[1.0], [1.0]]

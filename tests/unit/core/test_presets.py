@@ -27,4 +27,5 @@ def test_a_light_learner_is_small_in_memory_and_on_disk() -> None:
     ids = light.delay.settled.state_bytes
     assert light.state_bytes - ids <= LIGHT_BYTES_MAX
     assert sum(array.nbytes for array in light.snapshot().arrays.values()) <= LIGHT_BYTES_MAX
-    assert light.state_bytes - ids < (learner("default").state_bytes - ids) / 5
+    # a fifth until the default learner's own state became smaller
+    assert light.state_bytes - ids < (learner("default").state_bytes - ids) / 3

@@ -4,19 +4,33 @@ import numpy as np
 import pytest
 
 from dtgol_core.config import Config
-from dtgol_core.experts.recent import LAGS, Recent, _inputs
+from dtgol_core.experts.recent import LAGS, Recent, _unpack
 from dtgol_core.state import SnapshotError
-from dtgol_core.types import Instance, Vectors
+from dtgol_core.types import FloatArray, Instance, Vectors
 
-NOTHING = Vectors(np.zeros(0), np.zeros(0))
+NOTHING = Vectors.of(np.zeros(0), np.zeros(0))
+
+
+def arrive(recent: Recent, step: int = 1) -> tuple[Instance, float]:
+    """A record, and the answer to it."""
+    arrived = Instance(step, NOTHING, np.zeros(2))
+    return arrived, recent.observe(arrived)
+
+
+def inputs(instance: Instance) -> FloatArray:
+    """x of the regression, from what waits."""
+    x = np.full(LAGS + 2, 9.0)
+    _unpack(float(instance.numbers[0]), float(instance.numbers[1]), x)
+    return x
 
 
 def after(labels: list[int], delay: int = 0) -> tuple[Recent, list[float]]:
     """The expert after these labels, and its answers on arrival."""
     recent, waiting, answers = Recent(Config()), [], []
     for step, label in enumerate(labels):
-        arrived = Instance(step + 1, NOTHING, recent.observe(Instance(step + 1, NOTHING)))
-        answers.append(recent.score(arrived))
+        arrived, answer = arrive(recent, step + 1)
+        assert recent.score(arrived) == answer
+        answers.append(answer)
         waiting.append((arrived, label))
         if step >= delay:
             recent.learn(*waiting[step - delay])
@@ -25,8 +39,8 @@ def after(labels: list[int], delay: int = 0) -> tuple[Recent, list[float]]:
 
 def test_what_waits_is_what_was_known_on_arrival() -> None:
     recent, _ = after([1, 1, 0])
-    code, rate = recent.observe(Instance(9, NOTHING))
-    x = _inputs(code, rate)
+    arrived, _ = arrive(recent)
+    x, rate = inputs(arrived), arrived.numbers[1]
     assert x[:5].tolist() == [1.0, -1.0, 1.0, 1.0, 0.0], "the newest first"
     assert rate == pytest.approx((0.5 + 2) / 4)
     assert x[LAGS + 1] == pytest.approx(np.log(rate / (1 - rate)))
@@ -37,7 +51,7 @@ def test_the_oldest_label_leaves_after_thirty_two() -> None:
     recent, _ = after(labels)
     assert recent.labels == 1 << LAGS
     recent, _ = after([1, *[0] * 31])
-    assert _inputs(*recent.observe(Instance(1, NOTHING)))[LAGS] == 1.0
+    assert inputs(arrive(recent)[0])[LAGS] == 1.0
 
 
 @pytest.mark.parametrize("delay", [0, 5, 40])

@@ -6,25 +6,30 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from dtgol_core import mixture
 from dtgol_core.config import Config
-from dtgol_core.experts import tracker as module
 from dtgol_core.experts.tracker import (
-    BLOCK,
+    ANSWER,
+    CURSOR,
+    GONE,
     LIVE,
+    OWN,
     SHADOW,
     VERIFIED,
     WAITING_STEPS,
     Tracker,
-    Waiting,
+    _kept_answer,
 )
-from dtgol_core.state import CORRUPTION_ERRORS, Snapshot, digest
+from dtgol_core.mixture import BLOCK, COMPONENTS, HALF, MASS, PRECISION
+from dtgol_core.state import Snapshot, digest
 from dtgol_core.types import FloatArray, Instance, Vectors
-
-NONE = np.zeros(0)
 
 
 def instance(step: int, row: FloatArray | list[float]) -> Instance:
-    return Instance(step, Vectors(NONE, NONE, completed=np.asarray(row, dtype=np.float32)))
+    """The same values in every scale; only the last of them counts."""
+    values = np.asarray(row, dtype=np.float64)
+    single = np.asarray(row, dtype=np.float32)
+    return Instance(step, Vectors.of(values, values, single, single, single))
 
 
 def new(columns: int) -> Tracker:
@@ -74,31 +79,38 @@ def test_precision_is_the_inverse_of_the_blocks(columns: int) -> None:
     tracker = new(columns)
     run(tracker, list(crossing(100, max(2, columns))), 10) if columns > 1 else None
     for which in (VERIFIED, SHADOW, LIVE):
-        mixture = (tracker.mean, tracker.pull, tracker.scatter, tracker.precision)
-        module._refresh(tracker.mass[which], *(each[which] for each in mixture))
+        numbers, means, (scatter, precision) = (each[which] for each in tracker._arrays())
+        mixture.refresh(numbers, means, tracker.matrices[which], mixture.new_vectors(columns))
         expected = np.zeros((columns, columns))
-        total = tracker.mass[which] + 5.0
+        total = numbers[MASS] + 5.0
         for first in range(0, columns, BLOCK):
             part = slice(first, min(first + BLOCK, columns))
             size = part.stop - first
-            covariance = (tracker.scatter[which, part, :size] + 2.5 * np.eye(size)) / total
+            covariance = (scatter[part, :size] + 2.5 * np.eye(size)) / total
             expected[part, part] = np.linalg.inv(covariance + 1e-3 * np.eye(size))
-            found = tracker.precision[which, part, :size]
+            found = precision[part, :size]
             np.testing.assert_allclose(found, expected[part, part], rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(
-            tracker.pull[which], tracker.mean[which] @ expected, rtol=1e-9, atol=1e-9
+            numbers[HALF : HALF + COMPONENTS], half_squares(means, expected), rtol=1e-9, atol=1e-9
         )
 
 
-def test_scatter_and_pull_follow_their_definitions_between_refreshes() -> None:
-    """Scatter stays symmetric and positive, pull is precision times mean as the mean moves."""
+def half_squares(means: FloatArray, precision: FloatArray) -> FloatArray:
+    """½ m'Pm of each component."""
+    halves: FloatArray = 0.5 * np.einsum("ki,ij,kj->k", means, precision, means)
+    return halves
+
+
+def test_scatter_and_constants_follow_their_definitions_between_refreshes() -> None:
+    """Scatter stays symmetric and positive, constants are those of the means as they move."""
     tracker = new(5)
     run(tracker, list(crossing(333, 5)), 50)
     for which in (VERIFIED, SHADOW, LIVE):
-        scatter, precision = tracker.scatter[which], tracker.precision[which]
+        numbers, means, (scatter, precision) = (each[which] for each in tracker._arrays())
         np.testing.assert_allclose(scatter, scatter.T, rtol=1e-12)
         assert np.linalg.eigvalsh(scatter).min() > 0.0
-        np.testing.assert_allclose(tracker.pull[which], tracker.mean[which] @ precision, atol=1e-9)
+        expected = half_squares(means, precision)
+        np.testing.assert_allclose(numbers[HALF : HALF + COMPONENTS], expected, atol=1e-9)
 
 
 def test_contributions_add_up_to_the_answer_of_a_linear_discriminant() -> None:
@@ -129,12 +141,12 @@ def test_a_class_that_has_died_out_starts_anew() -> None:
     stream = [(each._replace(step=step), label) for step, (each, label) in enumerate(stream, 1)]
     tracker = new(2)
     run(tracker, stream, 1)
-    assert (tracker.weight[VERIFIED, 4:] == 0.0).all()
+    assert (tracker.numbers[VERIFIED, 4:COMPONENTS] == 0.0).all()
     back = instance(4000, [4.0, 4.0])
     tracker.observe(back)
     tracker.learn(back, 1)
-    np.testing.assert_allclose(tracker.mean[VERIFIED, 4], [4.0, 4.0], rtol=1e-15)
-    assert tracker.weight[VERIFIED, 4] == 1.0
+    np.testing.assert_allclose(tracker.means[VERIFIED, 4], [4.0, 4.0], rtol=1e-15)
+    assert tracker.numbers[VERIFIED, 4] == 1.0
     tracker.observe(instance(4001, [0.0, 0.0]))
     assert tracker.score(instance(4002, [4.0, 4.0])) > 0.5
 
@@ -145,7 +157,7 @@ def test_equal_records_do_not_make_equal_components() -> None:
     for step in range(1, 40):
         tracker.observe(instance(step, [0.0, 0.0, 0.0]))
         tracker.learn(instance(step, [0.0, 0.0, 0.0]), 1)
-    assert (tracker.weight[VERIFIED] > 0.0).sum() == 1
+    assert (tracker.numbers[VERIFIED, :COMPONENTS] > 0.0).sum() == 1
 
 
 @pytest.mark.parametrize("columns", [0, 1, 3])
@@ -159,7 +171,7 @@ def test_hostile_numbers_give_probabilities(columns: int) -> None:
     ]
     assert all(0.0 < p < 1.0 for p in run(tracker, stream, 60))
     assert np.isfinite(tracker.contributions(stream[-1][0])).all()
-    assert all(np.isfinite(each).all() for each in tracker._mixtures())
+    assert all(np.isfinite(each).all() for each in tracker._arrays())
 
 
 def test_columns_that_come_are_zero_in_the_past() -> None:
@@ -167,15 +179,16 @@ def test_columns_that_come_are_zero_in_the_past() -> None:
     run(tracker, stream[:200], 20)
     before = tracker.score(stream[200][0])
     tracker.grow(BLOCK + 1)
-    precision = tracker.precision.copy()
-    wider = instance(201, np.append(stream[200][0].vectors.completed, np.zeros(BLOCK + 1)))
+    matrices = tracker.matrices[LIVE].copy()
+    wider = instance(201, np.append(stream[200][0].vectors.scores[2], np.zeros(BLOCK + 1)))
     assert tracker.score(wider) == pytest.approx(before, abs=1e-12)
-    mixture = (tracker.mean[LIVE], tracker.pull[LIVE], tracker.scatter[LIVE])
-    module._refresh(tracker.mass[LIVE], *mixture, precision[LIVE])
-    np.testing.assert_allclose(tracker.precision[LIVE, 2:], precision[LIVE, 2:], rtol=1e-12)
+    vectors = mixture.new_vectors(BLOCK + 3)
+    mixture.refresh(tracker.numbers[LIVE].copy(), tracker.means[LIVE], matrices, vectors)
+    found = tracker.matrices[LIVE, PRECISION, 2:]
+    np.testing.assert_allclose(found, matrices[PRECISION, 2:], rtol=1e-12)
     for place in range(200, 300):
         tracker.observe(
-            instance(place + 1, np.append(stream[place][0].vectors.completed, np.ones(BLOCK + 1)))
+            instance(place + 1, np.append(stream[place][0].vectors.scores[2], np.ones(BLOCK + 1)))
         )
     assert 0.0 < tracker.score(wider) < 1.0
 
@@ -184,20 +197,25 @@ def test_columns_that_come_are_zero_in_the_past() -> None:
 
 
 def test_waiting_records_are_those_of_the_last_steps() -> None:
-    waiting = Waiting(1)
+    tracker = new(1)
     for step in range(1, 3 * WAITING_STEPS):
-        waiting.add(step, np.array([step], dtype=np.float32), step / 2**20)
+        tracker.observe(instance(step, [float(step)]))
+        records = tracker.waiting.records
+        records[int(records[0, 1]) - 1, ANSWER] = step / 2**20
         if step % 3:
-            waiting.remove(step - 5)
-        assert len(waiting.steps) <= WAITING_STEPS * 5 // 4 + 64
-    kept = waiting.snapshot()["steps"]
+            tracker.forget(step - 5)
+        assert len(tracker.waiting.records) <= WAITING_STEPS * 5 // 4 + 65
+    kept = tracker.waiting.snapshot()
     last = 3 * WAITING_STEPS - 1
     expected = [s for s in range(1, last + 1) if not ((s + 5) % 3 and s + 5 <= last)]
-    assert kept.tolist() == [s for s in expected if s > last - WAITING_STEPS]
-    assert waiting.answer(last) == last / 2**20
-    assert waiting.answer(int(kept[0])) == kept[0] / 2**20
-    assert waiting.answer(last + 1) is waiting.answer(1) is waiting.answer(last - 6) is None
-    assert len(waiting) == len(kept)
+    assert kept["steps"].tolist() == [s for s in expected if s > last - WAITING_STEPS]
+    assert kept["rows"][:, 0].tolist() == kept["steps"].tolist()
+    assert kept["answers"].tolist() == [step / 2**20 for step in kept["steps"].tolist()]
+    first = int(kept["steps"][0])
+    for step in (first, last):
+        assert tracker.score(instance(step, [0.0])) == step / 2**20
+    assert [_kept_answer(records, step) for step in (last + 1, 1, last - 6)] == [GONE] * 3
+    assert len(tracker.waiting) == len(kept["steps"])
 
 
 def test_a_waiting_record_keeps_its_answer_until_the_shadow_comes_by() -> None:
@@ -223,18 +241,18 @@ def test_a_shadow_that_left_from_few_labels_is_given_up() -> None:
         if step >= 2000:
             tracker.learn(*stream[step - 2000])
         tracker.observe(each)
-        cursors.append(tracker.cursor)
+        cursors.append(tracker.numbers[OWN, CURSOR])
     assert cursors[2030] > 900, "from the first label 32 records per step"
     assert cursors[2031] < 100
 
 
 def test_room_follows_what_waits() -> None:
-    waiting = Waiting(2)
+    tracker = new(2)
     for step in range(1, 5000):
-        waiting.add(step, np.zeros(2, dtype=np.float32), 0.5)
-        waiting.remove(step - 100)
-    assert len(waiting) == 100
-    assert len(waiting.steps) < 300
+        tracker.observe(instance(step, [0.0, 0.0]))
+        tracker.forget(step - 100)
+    assert len(tracker.waiting) == 100
+    assert len(tracker.waiting.records) < 300
 
 
 def test_what_is_forgotten_or_labelled_is_not_followed() -> None:
@@ -282,41 +300,3 @@ def test_restored_at_any_record_it_goes_on_to_the_same_bits(delay: int) -> None:
         if place % 7 == 0:
             restored = Tracker.restore(Config(), restored.snapshot(), 3)
         assert digest_of(tracker) == digest_of(restored)
-
-
-def test_a_damaged_snapshot_is_refused_or_harmless() -> None:
-    """Compiled loops check no bounds: run without compiling, an index out of range would raise."""
-    tracker = new(3)
-    stream = list(crossing(300, 3))
-    run(tracker, stream[:150], 60)
-    chance = np.random.default_rng(7)
-    snapshot = tracker.snapshot()
-    accepted = 0
-    with pytest.MonkeyPatch.context() as patch:
-        for name, each in vars(module).items():
-            if hasattr(each, "py_func"):
-                patch.setattr(module, name, each.py_func)
-        for name in snapshot:
-            for _ in range(3):
-                damaged = {
-                    key: np.copy(v) if isinstance(v, np.ndarray) else v
-                    for key, v in snapshot.items()
-                }
-                value = damaged[name]
-                if isinstance(value, np.ndarray):
-                    value.flat[int(chance.integers(value.size))] = chance.choice([-1, 3, 100])
-                else:
-                    damaged[name] = chance.choice([-(10**9), 7, 10**12]).item()
-                try:
-                    again = Tracker.restore(Config(), damaged, 3)
-                except CORRUPTION_ERRORS:
-                    continue
-                accepted += 1
-                again.learn(*stream[100])
-                for place in range(150, 155):
-                    again.observe(stream[place][0])
-    assert accepted
-    for damage in ("steps", "rows"):
-        short = {**snapshot, f"waiting/{damage}": snapshot[f"waiting/{damage}"][1:]}
-        with pytest.raises(CORRUPTION_ERRORS):
-            Tracker.restore(Config(), short, 3)
