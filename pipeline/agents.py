@@ -6,7 +6,8 @@
 | `learner` | journal | `learning.partition.PartitionLearner` |
 | `evaluator` | predictions, labels | `evaluation.partition.PartitionEvaluator` |
 
-The work itself is done by the partition objects, each in a task of its own: an agent only queues.
+The work is done by the partition objects, each in a task of its own. An agent hands over; only the
+sequencer copies what comes at once, if nothing came before it.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ def add_agent(
     """Declare an agent; messages of partitions that were revoked are dropped."""
 
     async def receive(stream: Any) -> None:
-        async for (topic, number), batch in app.batches(stream):
-            partition = partitions.get(number)
-            if partition is not None:
-                partition.put(topic, batch)
+        async for batches in app.batches(stream):
+            for (topic, number), batch in batches:
+                partition = partitions.get(number)
+                if partition is not None:
+                    partition.put(topic, batch)
 
     async def agent(stream: Any) -> None:
         await exit_on_error(receive(stream))

@@ -13,7 +13,7 @@ from pipeline.kafka.record import Record
 
 
 class Delivery(NamedTuple):
-    """A record, and whether it follows the one delivered before it; not so right after a seek."""
+    """A record, and whether it follows the one delivered before it; the first does not."""
 
     record: Record
     linked: bool
@@ -47,19 +47,19 @@ class PartitionFlow:
         Ends the process if Faust has lost records in front of it: they are read again then.
         """
         received, before = self.received, batch.before
+        if before > received and before >= self.committed:  # not sought: nobody has taken these
+            exit_now(
+                FAILED,
+                f"{self._tp.topic} partition {self._tp.partition}: Faust lost records in front of "
+                f"{batch.records[0].offset}; they will be read again from the committed offset",
+            )
         deliveries = []
         for record in batch.records:
-            offset = record.offset
-            if offset > received:
-                if received < before < offset:  # not below it: that was fetched before a seek back
-                    exit_now(
-                        FAILED,
-                        f"{self._tp.topic} partition {self._tp.partition}: Faust lost records in "
-                        f"front of {offset}; they will be read again from the committed offset",
-                    )
-                deliveries.append(Delivery(Record.from_aiokafka(record), before == received))
-                self._received = received = offset
-            before = offset
+            if record.offset > received:
+                linked = before == self._received
+                deliveries.append(Delivery(Record.from_aiokafka(record), linked))
+                self._received = received = record.offset
+            before = record.offset
         return deliveries
 
     def pause(self) -> None:
@@ -109,9 +109,10 @@ class PartitionFlow:
         knows nothing new. A position at the end is no backlog even if fewer records were received:
         the rest are markers of transactions.
         """
-        if self._app.consumer.last_fetched(self._tp) > received:
-            return True
         position, known_end = self.position_and_end or (received + 1, received + 1)
+        fetched = self._app.consumer.fetched.get(self._tp)
+        if fetched is not None and max(received, self.committed - 1) < fetched.last < position:
+            return True
         return max(known_end, end or 0) > max(position, received + 1)
 
     @property

@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaError
 from aiokafka.structs import TopicPartition
 
 from pipeline.errors import AbandonedError, RequestError
-from pipeline.faust_ext.consumer import bound_headers
+from pipeline.faust_ext.fetching import bound_headers
 from pipeline.faust_ext.tolerant import tolerate_header_names
 from pipeline.kafka.record import Record
 

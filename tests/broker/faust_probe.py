@@ -2,11 +2,14 @@
 
 Started as `python -m tests.broker.faust_probe '<json>'`, and made as the real worker is: raw bytes,
 a no-ack stream, manual commits, its consumer. It appends one JSON line per event to `report`. A
-record with a header `commit` = `topic partition offset` is an order to commit exactly that.
+record with a header `commit` = `topic partition offset` is an order to commit exactly that; one
+with a header `resume` to let Faust seek and resume so many times while records flow, as it does
+where one rebalance follows another.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
@@ -23,6 +26,9 @@ class Owner:
 
     headers_max = 1_000
 
+    def __init__(self, topics: list[str]) -> None:
+        self.agents = dict.fromkeys(topics, "watch")
+
     async def on_out_of_range(self, place: TP, offset: int) -> None:
         pass
 
@@ -33,6 +39,7 @@ class Owner:
 def build(order: dict[str, Any]) -> Any:
     """The probe as an app; `order` names app, bootstrap, topics, report, committed_only."""
     report = Path(order["report"])
+    received: dict[TP, int] = {}
 
     def report_event(event: str, **what: Any) -> None:
         with report.open("a") as lines:
@@ -53,7 +60,7 @@ def build(order: dict[str, Any]) -> Any:
         **order.get("settings", {}),
     )
     if order["committed_only"]:
-        app.owner = Owner()
+        app.owner = Owner(order["topics"])
         app.transport = SafeTransport(app.conf.broker_consumer, app)
     source = app.topic(
         *order["topics"], key_serializer="raw", value_serializer="raw", internal=False
@@ -69,9 +76,10 @@ def build(order: dict[str, Any]) -> Any:
     async def watch(stream: Any) -> None:
         async for event in stream.noack().events():
             message = event.message
-            batch = message.value.records if order["committed_only"] else [message]
-            for record in batch:
-                await report_record(record)
+            batches = message.value if order["committed_only"] else [(message.tp, None)]
+            for _, batch in batches:
+                for record in batch.records if batch is not None else [message]:
+                    await report_record(record)
 
     async def report_record(record: Any) -> None:
         headers = dict(record.headers or {})
@@ -83,10 +91,20 @@ def build(order: dict[str, Any]) -> Any:
             value=None if record.value is None else record.value.hex(),
             headers={name: value.hex() for name, value in headers.items()},
         )
+        received[TP(record.topic, record.partition)] = record.offset + 1
+        if "resume" in headers:
+            app.add_future(resume(int(headers["resume"])))
         if "commit" in headers:
             topic, partition, offset = headers["commit"].decode().split()
             offsets = {TP(topic, int(partition)): int(offset)}
             report_event("committed", answer=await app.consumer._commit_offsets(offsets))
+
+    async def resume(times: int) -> None:
+        for _ in range(times):
+            await asyncio.sleep(0.02)
+            await app.consumer._commit_offsets(dict(received))
+            await app.tables.recovery._resume_streams(app.consumer_generation_id)
+        report_event("resumed", times=times)
 
     return app
 

@@ -193,6 +193,41 @@ def test_without_standbys_faust_falls_back_to_another_assignor(setup: Setup) -> 
         assert probe.events("assigned")[-1]["assignor"] != "PartitionAssignor"
 
 
+def test_a_seek_of_faust_while_records_flow_loses_none(setup: Setup) -> None:
+    """Where one rebalance follows another; it used to drop what came right after the seek."""
+    producer = Producer({**setup.broker.config, "linger.ms": 1})
+    places = [(topic, number) for topic in setup.topics for number in range(PARTITIONS)]
+
+    def send() -> None:
+        for topic, number in places:
+            producer.produce(topic, b"v", b"k", partition=number)
+        producer.poll(0)
+
+    with setup.probe() as probe:
+        probe.await_owned(len(places))
+        setup.send((b"k", b"v", [("resume", b"100")]))
+        rounds = 0
+        while not probe.events("resumed"):
+            assert probe.alive()
+            for _ in range(20):
+                send()
+                time.sleep(0.003)
+            rounds += 20
+        assert producer.flush(30) == 0
+        ends = {place: rounds + (place == places[0]) for place in places}
+
+        def seen(place: tuple[str, int]) -> set[int]:
+            found = probe.events("record")
+            return {each["offset"] for each in found if each["tp"] == [*place]}
+
+        def last_came() -> bool:
+            return all(end - 1 in seen(place) for place, end in ends.items())
+
+        wait_until(last_came, "the last record of every partition", alive=probe.alive)
+        missing = {place: set(range(end)) - seen(place) for place, end in ends.items()}
+    assert not any(missing.values()), missing
+
+
 @pytest.mark.parametrize("committed_only", [True, False])
 def test_aborted_transactions_are_delivered_only_without_the_override(
     setup: Setup, committed_only: bool

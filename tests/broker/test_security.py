@@ -380,20 +380,22 @@ def test_a_password_that_is_changed_under_a_running_process_ends_it_with_a_sente
 
 
 @pytest.mark.parametrize(
-    "grant",
+    ("role", "grant"),
     [
-        Grant("topic", "features", "Read"),
-        Grant("topic", "predictions", "Write"),
-        Grant("group", "dtgol-worker", "Read"),
+        ("worker", Grant("topic", "features", "Read")),
+        ("worker", Grant("topic", "predictions", "Write")),
+        ("worker", Grant("group", "dtgol-worker", "Read")),
+        # It has nothing to commit, so only its heartbeats are refused.
+        ("evaluator", Grant("group", "dtgol-evaluator", "Read")),
     ],
     ids=str,
 )
-def test_a_right_that_is_taken_from_a_running_worker_ends_it_with_a_sentence(
-    secure: SecureCluster, stage: Stage, grant: Grant
+def test_a_right_that_is_taken_from_a_running_process_ends_it_with_a_sentence(
+    secure: SecureCluster, stage: Stage, role: str, grant: Grant
 ) -> None:
-    with stage.worker(*options(secure.settings("worker"))) as process:
+    with stage.process(role, *options(secure.settings(role))) as process:
         process.await_ready(2)
-        secure.revoke("worker", [grant], stage.prefix)
+        secure.revoke(role, [grant], stage.prefix)
         if grant.resource == "topic" and grant.operation == "Write":
             send(secure.client("producer"), stage.prefix, 0, 2)
         code = process.child.wait(LIMIT_S)

@@ -1,30 +1,22 @@
-"""The safe consumer: its batches, seeks and commits, without a broker."""
+"""The safe consumer: its batches, its seeks, and how they come to agents; without a broker."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
-from aiokafka.structs import ConsumerRecord, TopicPartition
-from faust.transport import consumer as faust_consumer
+from aiokafka.errors import TopicAuthorizationFailedError
+from faust.transport.consumer import Consumer
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
+from mode.utils.locks import Event
 
-from pipeline.faust_ext.consumer import (
-    FEW,
-    GATHER_S,
-    SafeConsumer,
-    SafeConsumerThread,
-    bound_headers,
-    watch_resets,
-)
+from pipeline.faust_ext.consumer import TURN_S, FetchedBatch, SafeConsumer
+from pipeline.faust_ext.fetching import FEW
 
 AT = TP("features", 0)
 
@@ -33,18 +25,18 @@ AT = TP("features", 0)
 def consumer(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A consumer whose fetches are a list; nothing else of it is used."""
     made: Any = object.__new__(SafeConsumer)
-    made._last_fetched, made.out_of_range, made._next_turn = {}, {}, 0.0
+    made.fetched, made._before, made.out_of_range, made._next_turn = {}, {}, {}, 0.0
     made.app = SimpleNamespace(owner=SimpleNamespace())
     batches: list[list[int]] = []
 
     async def fetch(*_: Any) -> Any:
-        return {AT: [SimpleNamespace(offset=offset) for offset in batches.pop(0)]}
-
-    async def seek(*_: Any) -> None:
-        return None
+        records = [SimpleNamespace(offset=offset) for offset in batches.pop(0)]
+        known = made.fetched.get(AT)
+        start = known.position if known else records[0].offset
+        made.note_fetch(AT, start, records[-1].offset + 1, records)
+        return made.batches({AT: records})
 
     monkeypatch.setattr(driver.Consumer, "_getmany", fetch)
-    monkeypatch.setattr(driver.Consumer, "perform_seek", seek)
 
     def play(*offsets: int) -> Any:
         batches.append(list(offsets))
@@ -52,34 +44,6 @@ def consumer(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     made.play = play
     return made
-
-
-def test_a_partition_that_was_just_taken_away_has_no_end(
-    consumer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Seen in the fault suite: aiokafka asserts, Faust's fetcher crashes, the worker hangs."""
-
-    def gone(*_: Any) -> int:
-        raise AssertionError("Partition is not assigned")
-
-    monkeypatch.setattr(driver.Consumer, "highwater", gone)
-    assert consumer.highwater(AT) == 0
-    monkeypatch.setattr(driver.Consumer, "highwater", lambda *_: 7)
-    assert consumer.highwater(AT) == 7
-
-
-def test_the_owner_of_the_app_learns_that_nothing_comes_any_more(
-    consumer: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def crash(*_: Any) -> None:
-        raise RuntimeError("of Faust's own")
-
-    crashes: list[Exception] = []
-    consumer.app.owner.consumer_crashed = crashes.append
-    monkeypatch.setattr(driver.Consumer, "_drain_messages", crash)
-    with pytest.raises(RuntimeError, match="of Faust's own"):
-        asyncio.run(consumer._drain_messages(None))
-    assert [str(each) for each in crashes] == ["of Faust's own"]
 
 
 def test_the_owner_of_the_app_learns_that_it_may_not_read_any_more(
@@ -96,249 +60,315 @@ def test_the_owner_of_the_app_learns_that_it_may_not_read_any_more(
     assert [str(each) for each in lost] == [str(TopicAuthorizationFailedError("features"))]
 
 
-@pytest.mark.parametrize("lost", [True, False])
-def test_a_crash_of_the_consumers_thread_ends_the_process(consumer: Any, lost: bool) -> None:
-    """Seen on a busy machine: a commit was refused for a lost right, and the process hung."""
-
-    class EndedError(Exception):
-        pass
-
-    def end(reason: BaseException) -> None:
-        raise EndedError(type(reason).__name__)
-
-    owner = consumer.app.owner
-    if lost:
-        owner.rights_lost = end
-    else:
-        owner.consumer_crashed = end
-    thread: Any = object.__new__(SafeConsumerThread)
-    thread.consumer = consumer
-    reason = GroupAuthorizationFailedError("dtgol-worker") if lost else RuntimeError("of Faust's")
-    with pytest.raises(EndedError, match=type(reason).__name__):
-        asyncio.run(thread.crash(reason))
+def taken(start: int, *offsets: int) -> tuple[TP, int, int, list[Any]]:
+    """A fetch of one partition, as `note_fetch` is told of it."""
+    end = offsets[-1] + 1 if offsets else start + 1
+    return AT, start, end, [SimpleNamespace(offset=offset) for offset in offsets]
 
 
-def test_offsets_between_batches_are_not_remembered(consumer: Any) -> None:
-    """Faust kept and sorted one more at every fetch: the worker grew slower by the minute."""
-    tree: Any = vars(faust_consumer)["IntervalTree"]
-    consumer._gap, consumer._committed_offset = defaultdict(tree), defaultdict(lambda: None)
-    for offset in range(0, 100, 10):
-        asyncio.run(consumer._add_gap(AT, offset + 1, offset + 9))
-    assert not consumer._gap.get(AT)
-    assert hasattr(driver.Consumer, "_add_gap"), "Faust has moved its gaps"
+def before(consumer: Any, start: int, *offsets: int) -> int:
+    """What a batch that was fetched from `start` is said to follow."""
+    consumer.note_fetch(*taken(start, *offsets))
+    batch = consumer.batches({AT: [SimpleNamespace(offset=offset) for offset in offsets]})[AT]
+    return int(batch.before)
 
 
 def test_a_batch_follows_the_record_that_was_fetched_before_it(consumer: Any) -> None:
-    batches = consumer.play(4, 5), consumer.play(8, 9)  # 6 and 7: a transaction's markers
-    assert [batch.before for batch in batches] == [-1, 5]
-    assert consumer.last_fetched(AT) == 9
+    assert before(consumer, 4, 4, 5) == -1
+    assert before(consumer, 6, 8, 9) == 5  # 6 and 7: a transaction's markers
+    consumer.note_fetch(*taken(10))  # a marker alone
+    assert before(consumer, 11, 11) == 9
+    assert consumer.fetched[AT] == (12, 11)
 
 
-def test_after_a_seek_the_first_record_follows_nothing(consumer: Any) -> None:
-    consumer.play(4, 5)
+@pytest.mark.parametrize("sought", [3, 20])
+def test_after_a_seek_a_batch_follows_what_is_in_front_of_it(consumer: Any, sought: int) -> None:
+    before(consumer, 4, 4, 5)
+    assert before(consumer, sought, sought + 1) == sought - 1
+
+
+def test_after_a_reset_a_batch_follows_nothing(consumer: Any) -> None:
+    before(consumer, 4, 4, 5)
+    consumer.note_reset(AT, 6)
+    assert before(consumer, 30, 30) == -1
+    assert consumer.out_of_range == {AT: 6}
+
+
+@pytest.mark.parametrize("active", [True, False])
+def test_nothing_is_handed_out_during_a_seek(
+    consumer: Any, monkeypatch: pytest.MonkeyPatch, active: bool
+) -> None:
+    """Faust may have resumed the flow for a rebalance before, and empties its queues at the end."""
+    steps: list[str] = []
+    consumer.flow_active = active
+
+    def stop() -> None:
+        steps.append("stop")
+
+    async def seek(_: Any) -> None:
+        steps.append("seek")
+
+    monkeypatch.setattr(driver.Consumer, "stop_flow", lambda _: stop())
+    monkeypatch.setattr(driver.Consumer, "perform_seek", seek)
     asyncio.run(consumer.perform_seek())
-    assert consumer.last_fetched(AT) == -1
-    assert consumer.play(5, 6).before == -1
-
-
-def test_a_batch_is_one_message_to_faust(consumer: Any) -> None:
-    batch = consumer.play(4, 5)
-    consumer.app.consumer_generation_id = 3
-    fields = ("timestamp", "timestamp_type", "headers", "key", "value", "checksum")
-    sizes = ("serialized_key_size", "serialized_value_size")
-    for record in batch.records:
-        vars(record).update(dict.fromkeys((*fields, *sizes)), topic=AT.topic, partition=0)
-    message = consumer._to_message(AT, batch)
-    assert (message.tp, message.offset, message.value, message.key) == (AT, 5, batch, None)
+    assert steps == (["stop", "seek"] if active else ["seek"])
 
 
 def test_a_reset_is_reported_before_the_records_behind_it_go_on(consumer: Any) -> None:
     reported: list[Any] = []
 
     async def note(place: TP, offset: int) -> None:
-        reported.append((place, offset, dict(consumer._last_fetched)))
+        reported.append((place, offset))
 
     consumer.app.owner.on_out_of_range = note
     consumer.play(4, 5)
     consumer.out_of_range[AT] = 6
     consumer.play(30, 31)
-    assert reported == [(AT, 6, {AT: 5})]
+    assert reported == [(AT, 6)]
     assert not consumer.out_of_range
 
 
-def test_only_a_fetch_that_was_out_of_range_is_noted() -> None:
-    """aiokafka resets the position inside the fetch; the wrapper looks right behind it."""
-    noted: dict[TP, int] = {}
-    states = {0: SimpleNamespace(awaiting_reset=False), 1: SimpleNamespace(awaiting_reset=True)}
-    places = {TopicPartition("features", 0), TopicPartition("features", 1)}
-    assignment = SimpleNamespace(tps=places, state_value=lambda place: states[place.partition])
-
-    async def fetch(*_: Any) -> bool:
-        return True
-
-    fetcher: Any = SimpleNamespace(_proc_fetch_request=fetch)
-    watch_resets(fetcher, noted.__setitem__)
-    request = SimpleNamespace(topics=[("features", [(0, 10, 1), (1, 20, 1), (2, 30, 1)])])
-    assert asyncio.run(fetcher._proc_fetch_request(assignment, 1, request)) is True
-    assert noted == {TP("features", 1): 20}
-
-
-def test_a_partition_of_which_nothing_is_committed_is_begun_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Seen in tests/faults: 96 labels fetched, dropped by a rebalance, and never fetched again."""
-    offsets = {TP("labels", 0): None, TP("labels", 1): 0, TP("labels", 2): 7, TP("labels", 3): None}
-    begun: list[TP] = []
-
-    async def committed(_: Any) -> Any:
-        return offsets
-
-    async def seek_to_beginning(*partitions: TP) -> None:
-        begun.extend(partitions)
-
-    async def call_thread(work: Any, *args: Any) -> None:
-        await work(*args)
-
-    monkeypatch.setattr(driver.AIOKafkaConsumerThread, "seek_to_committed", committed)
-    thread: Any = object.__new__(SafeConsumerThread)
-    still_ours = set(offsets) - {TP("labels", 3)}
-    thread._consumer = SimpleNamespace(
-        assignment=lambda: still_ours, seek_to_beginning=seek_to_beginning
-    )
-    thread.call_thread = call_thread
-    assert asyncio.run(thread.seek_to_committed()) == offsets
-    assert sorted(begun) == [TP("labels", 0), TP("labels", 1)]
-
-
-def test_a_commit_of_which_a_rebalance_has_left_nothing_is_refused_and_no_crash(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Seen in a trial with a woken worker: aiokafka raises ValueError, and Faust goes down."""
-    asked: list[Any] = []
-
-    async def commit(_: Any, offsets: Any) -> bool:
-        asked.append(offsets)
-        return True
-
-    monkeypatch.setattr(driver.AIOKafkaConsumerThread, "_commit", commit)
-    monkeypatch.setattr(SafeConsumerThread, "assignment", lambda _: {AT})
-    thread: Any = object.__new__(SafeConsumerThread)
-    assert asyncio.run(thread._commit({TP("features", 1): 5})) is False
-    assert asked == []
-    assert asyncio.run(thread._commit({AT: 5, TP("features", 1): 5})) is True
-
-
-def test_of_a_record_with_too_many_headers_few_are_kept() -> None:
-    """A fetch of 150 records with 300,000 headers took 6.7 GB of memory."""
-
-    class Records:
-        _partition_records: Any
-
-        def _consumer_record(self, place: Any, record: Any) -> Any:
-            return ConsumerRecord("t", 0, 0, 0, 0, None, None, None, -1, -1, record)
-
-    fetched = Records()
-    fetched._partition_records = fetched
-
-    async def fetch(*_: Any) -> bool:
-        return True
-
-    fetcher: Any = SimpleNamespace(_proc_fetch_request=fetch, _records={AT: fetched})
-    bound_headers(fetcher, 10)
-    for _ in range(2):  # what is fetched is there for some fetches
-        assert asyncio.run(fetcher._proc_fetch_request(None, 0, None))
-    few, many = (("a", b""),) * 10, (("a", b""),) * 300
-    assert fetched._consumer_record(AT, few).headers == few
-    assert len(fetched._consumer_record(AT, many).headers) == 11
-
-
-def test_few_records_are_followed_by_a_moment_in_which_more_can_come(
+def test_after_few_records_the_next_turn_waits_a_moment(
     consumer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slept: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-
-    async def wait(*_: Any) -> Any:
-        return {}, None
-
-    now = 100.0
-    monkeypatch.setattr(driver.Consumer, "_wait_next_records", wait)
-    monkeypatch.setattr(asyncio, "sleep", sleep)
-    monkeypatch.setattr(time, "monotonic", lambda: now)
-
-    def turn() -> None:
-        asyncio.run(consumer._wait_next_records(1.0))
-
-    turn()
-    assert slept == []
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
     consumer.play(*range(FEW - 1))
-    turn()
-    assert slept == [pytest.approx(GATHER_S)]
-    now += GATHER_S  # a quiet time has passed: the next record waits for nothing
-    turn()
+    assert consumer._next_turn == pytest.approx(100.0 + TURN_S)
     consumer.play(*range(FEW))
-    turn()
-    assert len(slept) == 1
+    assert consumer._next_turn == 0.0
 
 
-def test_a_sleep_for_no_time_makes_no_task(consumer: Any) -> None:
-    async def work() -> int:
-        made: list[Any] = []
+# --- handing out ----------------------------------------------------------------------------------
 
-        def note(loop: Any, coro: Any, **more: Any) -> Any:
-            made.append(coro)
-            return asyncio.Task(coro, loop=loop, **more)
+FEATURES, LABELS, JOURNAL = TP("features", 1), TP("labels", 1), TP("journal", 3)
 
-        asyncio.get_running_loop().set_task_factory(note)
-        await consumer.sleep(0)
-        return len(made)
 
-    assert asyncio.run(work()) == 0
+class Faust:
+    """What `_drain_messages` needs of Faust, and what it was given; it ends with its turns."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.messages: list[Any] = []
+        self.turns: list[Any] = []
+        self.seeks = 0
+        self.crashes: list[str] = []
+        self.waits_for: asyncio.Event | None = None
+        self.on_message: Callable[[], None] = lambda: None
+        self.should_stop = False
+        self.app = SimpleNamespace(
+            should_stop=False,
+            consumer_generation_id=3,
+            flow_control=SimpleNamespace(is_active=lambda: self.waits_for is None),
+            topics=SimpleNamespace(
+                _tp_to_callback_lock=SimpleNamespace(locked=lambda: False), _topics=[]
+            ),
+            owner=SimpleNamespace(
+                agents={"features": "sequencer", "labels": "sequencer", "journal": "learner"},
+                consumer_crashed=lambda error: self.crashes.append(str(error)),
+            ),
+        )
+        made: Any = object.__new__(SafeConsumer)
+        made.app, made.transport = self.app, SimpleNamespace(app=self.app)
+        made.flow_active, made._active_partitions, made._next_turn = True, set(), 0.0
+        made.callback, made._getmany, made.perform_seek = self.callback, self.getmany, self.seek
+        made.wait = self.wait
+        monkeypatch.setattr(SafeConsumer, "should_stop", property(lambda _: False))
+        self.consumer = made
+
+    async def getmany(self, *_: Any) -> Any:
+        if not self.turns:
+            self.should_stop = True
+            return {}
+        turn = self.turns.pop(0)
+        if isinstance(turn, BaseException):
+            raise turn
+        return turn() if callable(turn) else turn
+
+    async def callback(self, message: Any) -> None:
+        if self.waits_for is not None:
+            await self.waits_for.wait()
+        self.messages.append(message)
+        self.on_message()
+
+    async def seek(self) -> None:
+        self.seeks += 1
+        self.consumer.flow_active = True
+        raise RuntimeError("the assignment has changed")
+
+    async def wait(self, event: asyncio.Event) -> None:
+        await event.wait()
+
+    def run(self, *turns: Any) -> list[Any]:
+        """Play the turns; the messages that were handed out, as topics and offsets of batches."""
+        self.turns = list(turns)
+
+        async def work() -> None:
+            self.consumer.can_resume_flow = asyncio.Event()
+            self.consumer.suspend_flow = asyncio.Event()
+            await asyncio.wait_for(self.consumer._drain_messages(self), 10)
+
+        asyncio.run(work())
+        return [
+            [(tp, [record.offset for record in batch.records]) for tp, batch in message.value]
+            for message in self.messages
+        ]
 
 
 @pytest.fixture
-def thread() -> Iterator[Any]:
-    """A consumer's thread whose loop runs; nothing else of it is used."""
-    made: Any = object.__new__(SafeConsumerThread)
-    made.thread_loop = asyncio.new_event_loop()
-    made._consumer = SimpleNamespace(_max_poll_records=7)
-    made._ensure_consumer = lambda: made._consumer
-    runner = threading.Thread(target=made.thread_loop.run_forever)
-    runner.start()
-    yield made
-    made.thread_loop.call_soon_threadsafe(made.thread_loop.stop)
-    runner.join()
-    made.thread_loop.close()
+def faust(monkeypatch: pytest.MonkeyPatch) -> Faust:
+    return Faust(monkeypatch)
 
 
-def test_records_are_fetched_in_the_consumers_thread(thread: Any) -> None:
-    asked: list[Any] = []
-
-    async def fetch(*given: Any) -> dict[TP, list[int]]:
-        asked.append((given, threading.current_thread()))
-        return {AT: [1]}
-
-    async def work() -> Any:
-        thread.parent_loop = asyncio.get_running_loop()
-        return await thread.getmany({AT}, 1.0)
-
-    thread._fetch_records = fetch
-    assert asyncio.run(work()) == {AT: [1]}
-    ((given, where),) = asked
-    assert given == (thread._consumer, {AT}, 1.0, 7)
-    assert where is not threading.current_thread()
+def fetched(tp: TP, *offsets: int) -> FetchedBatch:
+    fields = ("timestamp", "timestamp_type", "headers", "key", "value", "checksum")
+    sizes = ("serialized_key_size", "serialized_value_size")
+    blank = dict.fromkeys((*fields, *sizes)) | {"topic": tp.topic, "partition": tp.partition}
+    return FetchedBatch([SimpleNamespace(offset=offset, **blank) for offset in offsets], -1)
 
 
-def test_an_error_of_a_fetch_comes_to_who_asked(thread: Any) -> None:
-    async def fetch(*_: Any) -> None:
-        raise TopicAuthorizationFailedError("features")
+def turn(*places: TP) -> dict[TP, FetchedBatch]:
+    return {tp: fetched(tp, 4, 5) for tp in places}
 
-    async def work() -> Any:
-        thread.parent_loop = asyncio.get_running_loop()
-        return await thread.getmany({AT}, 1.0)
 
-    thread._fetch_records = fetch
-    with pytest.raises(TopicAuthorizationFailedError):
-        asyncio.run(work())
+def test_what_a_fetch_brought_is_one_message_to_each_agent(faust: Faust) -> None:
+    sequencer = [(FEATURES, [4, 5]), (LABELS, [4, 5])]
+    assert faust.run(turn(FEATURES, JOURNAL, LABELS), {}) == [sequencer, [(JOURNAL, [4, 5])]]
+    first = faust.messages[0]
+    assert (first.tp, first.offset, first.key, first.generation_id) == (FEATURES, 5, None, 3)
+
+
+def test_a_new_generation_drops_what_is_left_of_a_turn(faust: Faust) -> None:
+    def rebalance() -> None:
+        faust.app.consumer_generation_id += 1
+
+    def in_a_rebalance() -> Any:
+        rebalance()
+        return turn(LABELS)
+
+    faust.on_message = rebalance
+    assert faust.run(turn(JOURNAL, LABELS)) == [[(JOURNAL, [4, 5])]]
+    assert faust.run(in_a_rebalance) == [[(JOURNAL, [4, 5])]], "fetched for the one before"
+
+
+def test_a_flow_that_is_stopped_drops_what_is_left_of_a_turn(faust: Faust) -> None:
+    def stop() -> None:
+        faust.consumer.flow_active = False
+        faust.consumer.can_resume_flow.set()
+
+    faust.on_message = stop
+    assert faust.run(turn(JOURNAL, LABELS)) == [[(JOURNAL, [4, 5])]]
+    assert faust.seeks == 0, "who has stopped the flow seeks"
+
+
+def test_what_was_fetched_for_a_stopped_flow_is_sought_again(
+    faust: Faust, caplog: pytest.LogCaptureFixture
+) -> None:
+    def stopped() -> Any:
+        faust.consumer.flow_active = False
+        return turn(JOURNAL)
+
+    assert faust.run(stopped, turn(LABELS)) == [[(LABELS, [4, 5])]]
+    assert faust.seeks == 1
+    assert "the assignment has changed" in caplog.text  # the rebalance that did it seeks too
+
+
+def test_nothing_is_asked_for_while_the_flow_is_stopped(faust: Faust) -> None:
+    asked: list[bool] = []
+
+    async def getmany(*_: Any) -> Any:
+        asked.append(faust.consumer.flow_active)
+        faust.should_stop = True
+        return {}
+
+    async def resumed(event: asyncio.Event) -> None:
+        assert event is faust.consumer.can_resume_flow
+        faust.consumer.flow_active = True
+
+    faust.consumer._getmany, faust.consumer.wait = getmany, resumed
+    faust.consumer.flow_active = False
+    faust.run()
+    assert asked == [True]
+
+
+class Blocked:
+    """Each of the things that may suspend a hand-over; none of them at first."""
+
+    def __init__(self, faust: Faust) -> None:
+        self.app, self.queue = faust.app, SimpleNamespace(full=lambda: False)
+        self.consumer = faust.consumer
+        self.consumer.suspend_flow = asyncio.Event()
+        self.app.topics._topics = [SimpleNamespace(queue=self.queue)]
+
+    def block(self, by: str) -> None:
+        if by == "flow control":
+            self.app.flow_control.is_active = lambda: False
+        elif by == "flow":
+            self.consumer.suspend_flow.set()
+        elif by == "lock":
+            self.app.topics._tp_to_callback_lock.locked = lambda: True
+        elif by == "queue":
+            self.queue.full = lambda: True
+
+
+@pytest.mark.parametrize("by", ["flow control", "flow", "lock", "queue"])
+def test_what_may_suspend_a_hand_over(faust: Faust, by: str) -> None:
+    blocked = Blocked(faust)
+    assert faust.consumer._can_hand_over()
+    blocked.block(by)
+    assert not faust.consumer._can_hand_over()
+
+
+def test_a_message_that_cannot_be_handed_over_waits_until_the_flow_is_stopped(
+    faust: Faust,
+) -> None:
+    """With Faust's own wait: what is not taken then is dropped, and sought again."""
+
+    async def work() -> None:
+        consumer = faust.consumer
+        consumer._stopped, consumer._crashed, consumer.suspend_flow = Event(), Event(), Event()
+        consumer.loop = asyncio.get_running_loop()
+        faust.waits_for = asyncio.Event()
+        for taken in (True, False):
+            handing = asyncio.ensure_future(consumer._hand_out(turn(JOURNAL), 3))
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not handing.done()
+            (faust.waits_for if taken else consumer.suspend_flow).set()
+            await asyncio.wait_for(handing, 10)
+            faust.waits_for = asyncio.Event()
+
+    asyncio.run(work())
+    assert len(faust.messages) == 1
+
+
+def test_the_owner_of_the_app_learns_that_nothing_comes_any_more(faust: Faust) -> None:
+    with pytest.raises(RuntimeError, match="of Faust's own"):
+        faust.run(RuntimeError("of Faust's own"))
+    assert faust.crashes == ["of Faust's own"]
+
+
+def test_an_end_in_order_is_no_crash(faust: Faust) -> None:
+    (stopped, *_) = SafeConsumer.consumer_stopped_errors
+    faust.app.should_stop = True
+    for error in (stopped(), asyncio.CancelledError()):
+        assert faust.run(error) == []
+    assert faust.crashes == []
+
+
+@pytest.mark.parametrize("error", [*SafeConsumer.consumer_stopped_errors])
+def test_a_consumer_that_stops_in_the_middle_is_a_crash(
+    faust: Faust, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        faust.run(error("stopped"))
+    assert len(faust.crashes) == 1
+
+
+def test_a_partition_that_goes_on_is_looked_at_again(
+    consumer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was fetched of it before it was paused waited up to a second for another fetch."""
+    steps: list[Any] = []
+    monkeypatch.setattr(Consumer, "resume_partitions", lambda _, tps: steps.append(tps))
+    consumer._thread = SimpleNamespace(look_again=lambda: steps.append("look"))
+    consumer.resume_partitions({AT})
+    assert steps == [{AT}, "look"]

@@ -13,27 +13,42 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.consumer.fetcher import Fetcher, FetchResult, PartitionRecords
-from aiokafka.consumer.subscription_state import Assignment, TopicPartitionState
+from aiokafka.consumer.subscription_state import (
+    Assignment,
+    SubscriptionState,
+    TopicPartitionState,
+)
 from aiokafka.record.default_records import _DefaultRecordBatchPy
+from faust.tables import TableManager
 from faust.transport.conductor import Conductor
 from faust.transport.consumer import Consumer, ThreadDelegateConsumer
+from faust.transport.consumer import Fetcher as FaustFetcher
+from faust.transport.drivers import aiokafka as driver
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
 
 USED: list[tuple[Any, list[str]]] = [
     (Fetcher, ["_proc_fetch_request", "_records", "_prefetch_backoff", "MemoryRecords"]),
+    (Fetcher, ["_fetch_max_wait_ms", "_fetch_min_bytes"]),
     (_DefaultRecordBatchPy, ["_read_msg", "_buffer", "_pos", "_num_records"]),
-    (FetchResult, ["_partition_records"]),
+    (FetchResult, ["_partition_records", "getall", "_topic_partition", "_assignment"]),
     (PartitionRecords, ["_consumer_record"]),
     (TopicPartitionState, ["_position", "lso", "timestamp", "awaiting_reset"]),
     (Assignment, ["state_value", "tps"]),
+    (Fetcher, ["fetched_records", "_subscriptions"]),
+    (SubscriptionState, ["reassignment_in_progress"]),
     (AIOKafkaConsumer, ["_subscription", "_fetcher", "_fetch_max_wait_ms", "_isolation_level"]),
     (AIOKafkaConsumerThread, ["_consumer", "_create_worker_consumer", "_ensure_consumer"]),
     (AIOKafkaConsumerThread, ["_commit", "seek_to_committed", "call_thread", "getmany"]),
     (AIOKafkaConsumerThread, ["_fetch_records", "_max_poll_records"]),
     (Consumer, ["_commit_offsets", "_committed_offset", "_drain_messages", "perform_seek"]),
-    (Consumer, ["_wait_next_records", "suspend_flow", "wait_first"]),
-    (ThreadDelegateConsumer, ["_thread", "_getmany", "_new_consumer_thread", "highwater"]),
+    (Consumer, ["_active_partitions", "resume_partitions", "consumer_stopped_errors"]),
+    (Consumer, ["callback", "suspend_flow", "can_resume_flow", "wait_first", "flow_active"]),
+    (Consumer, ["stop_flow"]),
+    (driver.Consumer, ["_to_message"]),
+    (ThreadDelegateConsumer, ["_thread", "_getmany", "_new_consumer_thread"]),
+    (FaustFetcher, ["_drain_messages"]),
     (Conductor, ["_tp_to_callback_lock", "_topics"]),
+    (TableManager, ["on_start", "sleep"]),
 ]
 
 
