@@ -21,6 +21,7 @@ from pipeline.kafka.cluster import find_gaps, inspect_cluster, refuse_gaps
 from pipeline.learning.fold_config import FoldConfig
 from pipeline.runtime.checkpoint import Checkpointer
 from pipeline.runtime.fingerprint import fingerprint
+from pipeline.runtime.partition import of_each
 from pipeline.runtime.port import LiveKafka
 from pipeline.runtime.positions import positions_folder
 from pipeline.runtime.process import PartitionPart, Process, Role
@@ -99,8 +100,10 @@ def make_evaluator(
 
     notices = Notices(*map(settings.topic, NOTICED))
 
-    def page(stream: str | None, partition: int | None) -> dict[str, Any]:
+    async def page(stream: str | None, partition: int | None) -> dict[str, Any]:
         views = {number: view for number, each in evaluators.items() if (view := each.view)}
+        for view in views.values():  # rows are kept: here in slices, below at once
+            await of_each(view.streams, lambda _, each: each.row())
         ids = bool(settings.web.token_file)
         shown = streams_page(views, stream, partition, costs, notices.events, ids)
         return shown | notices.page(shown["selected"])

@@ -207,7 +207,6 @@ class Evaluation:
             self.view.forget_prediction(stream, at)
         self.pairs.drop(key)
         self._unmatched.pop(key, None)
-        self._oldest = self.pairs.offsets()
 
     def _truths(self, instance: PairedInstance) -> dict[int, Truth | None]:
         """What each prediction of an instance is scored with."""
@@ -289,6 +288,8 @@ class Evaluation:
     def _forget_old(self) -> None:
         while len(self.pairs) > self.bounds.pairs_max:
             offset = heapq.heappop(self._oldest)
+            if offset not in self.pairs:  # erased
+                continue
             key = self.pairs.get(offset).key
             instance = self.pairs.instance(key)
             assert instance is not None

@@ -3,7 +3,7 @@
 No id is kept, only a 64-bit hash of stream and id: whatever completes a pair, a label or the
 prediction itself, brings the id along. Two ids of one hash would be taken for one; with a million
 in memory the chance is 5e-14 per record. Rows are `bytes`, which Python's garbage collector does
-not look at, and a copy of all of them is one of references.
+not look at, and a copy of all of them shares them (`SlicedDict`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 
 from dtgol_core.ids import id_hash
 from dtgol_core.state import SnapshotError, pack_ids, unpack_ids
+from pipeline.evaluation.sliced import SlicedDict
 
 PAIR_BYTES = 400
 """Memory of one prediction with its label: both rows, their places in two dicts, and the heap by
@@ -41,6 +42,8 @@ _ROW_TYPE = np.dtype(
 )
 _LABELS_OFFSET_AT = 24
 _INSTANCE = struct.Struct("<bqqqbqqq")
+_INSTANCE_ROW = struct.Struct("<9q")
+"""An instance in a snapshot: its key, and what `_INSTANCE` holds."""
 _ARRAYS = {
     "numbers": ("<i8", 5),
     "probabilities": ("<f8", 3),
@@ -177,8 +180,8 @@ class PairMemory:
 
     def __init__(self) -> None:
         self._names = Names()
-        self._predictions: dict[int, bytes] = {}
-        self._instances: dict[int, int | bytes] = {}
+        self._predictions: SlicedDict[bytes] = SlicedDict()
+        self._instances: SlicedDict[int | bytes] = SlicedDict()
 
     def __len__(self) -> int:
         """Predictions."""
@@ -189,7 +192,7 @@ class PairMemory:
 
     def offsets(self) -> list[int]:
         """Journal offsets of the predictions, sorted."""
-        return sorted(self._predictions)
+        return list(self._predictions.in_order())
 
     def instance_keys(self) -> list[int]:
         """Keys of the instances."""
@@ -239,7 +242,7 @@ class PairMemory:
 
     def drop(self, key: int) -> None:
         """Forget an instance."""
-        del self._instances[key]
+        self._instances.pop(key)
 
     def copy(self) -> PairCopy:
         """As it is now, copied quickly: rows are never changed."""
@@ -275,22 +278,22 @@ class PairCopy(NamedTuple):
     """References to all rows of a `PairMemory`, between two records."""
 
     names: list[tuple[str, str]]
-    predictions: dict[int, bytes]
-    instances: dict[int, int | bytes]
+    predictions: SlicedDict[bytes]
+    instances: SlicedDict[int | bytes]
 
     def arrays(self) -> dict[str, Any]:
         """For a snapshot: equal memories give equal arrays, whatever their order was."""
         chunks: defaultdict[int, list[int]] = defaultdict(list)
-        for offset in sorted(self.predictions):
+        for offset in self.predictions.in_order():
             chunks[offset // CHUNK_OFFSETS].append(offset)
-        instances: defaultdict[int | None, list[tuple[int, ...]]] = defaultdict(list)
-        for key in sorted(self.instances):
+        instances: defaultdict[int | None, list[bytes]] = defaultdict(list)
+        for key in self.instances.in_order():
             kept = self.instances[key]
             if isinstance(kept, bytes):
                 size = _INSTANCE.size
                 offsets = struct.unpack_from(f"<{(len(kept) - size) // 8}q", kept, size)
                 chunk = min(offsets) // CHUNK_OFFSETS if offsets else None
-                instances[chunk].append((key, *_INSTANCE.unpack_from(kept)))
+                instances[chunk].append(_INSTANCE_ROW.pack(key, *_INSTANCE.unpack_from(kept)))
         arrays = {UNMATCHED: _table(instances[None])}
         for chunk, offsets_of in chunks.items():
             for name, array in self._chunk(offsets_of).items():
@@ -324,8 +327,8 @@ class PairCopy(NamedTuple):
         return tuple(sorted({f"chunk/{n.split('/')[1]}/" for n in arrays if n[:6] == "chunk/"}))
 
 
-def _table(rows: list[tuple[int, ...]]) -> Any:
-    return np.array(rows, dtype=np.int64).reshape(-1, 9)
+def _table(rows: list[bytes]) -> Any:
+    return np.frombuffer(bytearray().join(rows), dtype="<i8").reshape(-1, 9)
 
 
 def _array(arrays: Mapping[str, Any], name: str, dtype: str, columns: int | None) -> Any:

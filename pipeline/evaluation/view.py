@@ -27,6 +27,8 @@ from topics.predictions import Prediction
 from topics.scores import Score
 
 BLOCKS_MAX = 128
+BLOCKS_FIRST = 4
+"""Blocks with room at once: with many streams most have few records, and views come and go."""
 BLOCK_ROWS, BLOCK_ROWS_MAX = 16, 512
 WEIGHTS_MAX = 24
 """Experts and members of the guard of one stream; more are left out."""
@@ -118,7 +120,7 @@ class Blocks:
     """
 
     def __init__(self, columns: int) -> None:
-        self.sums: Sums = np.zeros((BLOCKS_MAX, columns))
+        self.sums: Sums = np.zeros((BLOCKS_FIRST, columns))  # grows up to BLOCKS_MAX
         self.first_offsets: list[int] = []
         self.last_ms: list[int] = []
         self.rows = BLOCK_ROWS
@@ -134,6 +136,8 @@ class Blocks:
         if not self.first_offsets or self._newest_rows == self.rows:
             if len(self) == BLOCKS_MAX:
                 self._make_room()
+            elif len(self) == len(self.sums):
+                self.sums = np.concatenate([self.sums, np.zeros_like(self.sums)])
             self.first_offsets.append(offset)
             self.last_ms.append(ts_ms)
             self._newest_rows = 0
@@ -173,9 +177,11 @@ class StreamView:
         self.predictions = Blocks(len(PREDICTION_SUMS) + WEIGHTS_MAX)
         self.arrivals = Blocks(_SURPLUS + 2 * CALIBRATION_BINS)
         self._chances = CalibrationMap()
-        self._window: Window | None = None
-        self.weights: list[tuple[str, str]] = []
-        """What the last sums of a block of predictions add up: of an expert or of the guard."""
+        self._window: Window | None = NO_LABELS
+        self._row: dict[str, Any] | None = None
+        self.weights: dict[tuple[str, str], int] = {}
+        """What the last sums of a block of predictions add up, of an expert or of the guard, and
+        their columns."""
         self.delays: tuple[Counter[int], Counter[int]] = (Counter(), Counter())
         self.calibration: Sums = np.zeros((CALIBRATION_BINS, 3))
         """By tenth of p: scored predictions, sum of p, labels 1."""
@@ -194,6 +200,7 @@ class StreamView:
         self, offset: int, step: int, ts_ms: int, p: float, threshold: float
     ) -> Sums:
         """Take a prediction in; the sums of its block."""
+        self._row = None
         self.records = step
         self._newest_offset = offset
         sums = self.predictions.add(offset, ts_ms)
@@ -211,14 +218,18 @@ class StreamView:
         self._keep_recent(prediction)
         sums[8] += 1.0
         sums[9] += prediction.observed_share
-        experts = {("experts", name): each.weight for name, each in prediction.experts.items()}
-        guard = {("guard", name): weight for name, weight in prediction.guard.items()}
-        for key, weight in (experts | guard).items():
-            if key not in self.weights:
-                if len(self.weights) == WEIGHTS_MAX:
-                    continue
-                self.weights.append(key)
-            sums[len(PREDICTION_SUMS) + self.weights.index(key)] += weight
+        for name, answer in prediction.experts.items():
+            self._add_weight(sums, ("experts", name), answer.weight)
+        for name, weight in prediction.guard.items():
+            self._add_weight(sums, ("guard", name), weight)
+
+    def _add_weight(self, sums: Sums, key: tuple[str, str], weight: float) -> None:
+        column = self.weights.get(key)
+        if column is None:
+            if len(self.weights) == WEIGHTS_MAX:
+                return
+            column = self.weights[key] = len(PREDICTION_SUMS) + len(self.weights)
+        sums[column] += weight
 
     def _keep_recent(self, prediction: Prediction) -> None:
         if len(self.recent) == RECENT_MAX:
@@ -226,28 +237,30 @@ class StreamView:
             del self.recent[oldest]
             self.recent_labels.pop(oldest, None)
         experts = prediction.experts.items()
+        # Rounded when it is shown: most are pushed out before.
         self.recent[prediction.at.offset] = orjson.dumps(
             {
                 "id": prediction.id,
                 "offset": prediction.at.offset,
                 "step": prediction.step,
                 "ts": prediction.ts,
-                "p": round(prediction.p, 4),
+                "p": prediction.p,
                 "label": prediction.label,
-                "naive": round(prediction.naive, 4),
+                "naive": prediction.naive,
                 "threshold": prediction.threshold,
                 "set": prediction.set,
-                "experts": [[n, round(each.p, 4), round(each.weight, 4)] for n, each in experts],
-                "guard": [[name, round(each, 4)] for name, each in prediction.guard.items()],
-                "why": [[each.feature, round(each.log_odds, 4)] for each in prediction.why],
+                "experts": [[n, each.p, each.weight] for n, each in experts],
+                "guard": [[name, each] for name, each in prediction.guard.items()],
+                "why": [[each.feature, each.log_odds] for each in prediction.why],
                 "missing": prediction.missing,
-                "observed_share": round(prediction.observed_share, 4),
+                "observed_share": prediction.observed_share,
                 "labels_learnt": prediction.labels_learnt,
             }
         )
 
     def add_label(self, pair: Pair, label_ms: int, delay_ms: int) -> None:
         """The first label of a prediction."""
+        self._row = None
         self._count(pair, 1)
         self._chances.learn(pair.p, pair.y, pair.threshold)
         if pair.offset in self.recent:
@@ -271,6 +284,7 @@ class StreamView:
 
         Of a prediction that is forgotten here the first label may be too: nothing is taken back.
         """
+        self._row = None
         if pair.offset in self.recent:
             self.recent_labels[pair.offset] = pair.y
         if self.predictions.find(pair.offset) is None:
@@ -292,7 +306,12 @@ class StreamView:
     # --- for the page ----------------------------------------------------------------------------
 
     def row(self) -> dict[str, Any]:
-        """Its row in the table; None where there is nothing to show yet."""
+        """Its row in the table; None where there is nothing to show yet. Kept until it changes."""
+        if self._row is None:
+            self._row = self._make_row()
+        return self._row
+
+    def _make_row(self) -> dict[str, Any]:
         sums = self.predictions.kept()
         predicted, scored = (int(sums[:, column].sum()) for column in (0, 2))
         window = self.last_window()
@@ -341,7 +360,9 @@ class StreamView:
         """The newest predictions, newest first, with their labels; ids only if asked for."""
         found = []
         for offset, data in reversed(self.recent.items()):
-            shown = orjson.loads(data) | {"y": self.recent_labels.get(offset)}
+            kept = orjson.loads(data)
+            shown = _rounded(kept) | {"threshold": kept["threshold"]}
+            shown["y"] = self.recent_labels.get(offset)
             if not ids:
                 del shown["id"]
             found.append(shown)
@@ -527,6 +548,17 @@ def _decision(board: Scoreboard | None, cost_fp: float, cost_fn: float) -> dict[
     }
 
 
+def _rounded(value: Any) -> Any:
+    """A JSON value with four digits behind the point."""
+    if isinstance(value, float):
+        return round(value, 4)
+    if isinstance(value, list):
+        return [_rounded(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _rounded(each) for name, each in value.items()}
+    return value
+
+
 def _tenth(p: float) -> int:
     return min(int(p * CALIBRATION_BINS), CALIBRATION_BINS - 1)
 
@@ -558,6 +590,10 @@ def _window(sums: Sums) -> Window:
         coverage_1=ratio(covered_1, positives),
         undecided=ratio(undecided, labels),
     )
+
+
+NO_LABELS = _window(np.zeros(_SURPLUS + 2 * CALIBRATION_BINS))
+"""The window of a stream without labels."""
 
 
 def _columns(blocks: Blocks, names: Sequence[str]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Views:
     unready: Callable[[], list[str]]
     """Why the process is not ready; empty when it is."""
     status: Callable[[], Awaitable[dict[str, Any]]]
-    page: Callable[[str | None, int | None], dict[str, Any]]
+    page: Callable[[str | None, int | None], Awaitable[dict[str, Any]]]
     """What the live page shows; it may ask for a stream of a partition."""
     registry: CollectorRegistry
 
@@ -132,7 +132,7 @@ class WebServer:
     async def _page(self, request: web.Request) -> web.Response:
         stream, partition = request.query.get("stream"), request.query.get("partition", "")
         number = int(partition) if partition.isdecimal() else None
-        body = orjson.dumps(self._views.page(stream, number))
+        body = orjson.dumps(await self._views.page(stream, number))
         response = web.Response(body=body, content_type="application/json", headers=HEADERS)
         response.enable_compression()
         return response

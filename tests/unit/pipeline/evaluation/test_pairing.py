@@ -328,6 +328,18 @@ def test_an_id_can_be_erased() -> None:
     assert len(pairs.label(truth("kept", 1), 2)) == 1
 
 
+def test_what_was_erased_is_not_forgotten_again_where_memory_is_full() -> None:
+    pairs = evaluation(replace(SMALL, pairs_max=3))
+    for number in range(3):
+        pairs.predict(predicted(number, f"i{number}"))
+    pairs.erase("s", id_hash("i0"))
+    for number in (3, 4, 5):
+        pairs.predict(predicted(number, f"i{number}"))
+    assert pairs.pairs.offsets() == [3, 4, 5]
+    assert pairs.counts["predictions/unlabelled"] == 2
+    assert pairs.floor == 2
+
+
 # --- thresholds, sets, memory ---------------------------------------------------------------------
 
 

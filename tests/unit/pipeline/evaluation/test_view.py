@@ -125,7 +125,7 @@ def test_a_restore_shows_what_was_shown_but_for_what_is_not_kept() -> None:
     np.testing.assert_allclose(before.calibration, after.calibration)
     assert before.delays == after.delays
     assert before.row() | {"learnt": None} == after.row()
-    assert after.weights == []
+    assert after.weights == {}
 
 
 def test_beyond_its_bound_the_stream_that_is_silent_for_longest_goes() -> None:

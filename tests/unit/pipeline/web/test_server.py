@@ -7,6 +7,7 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -22,7 +23,11 @@ async def status() -> dict[str, str]:
     return {"role": "test"}
 
 
-VIEWS = Views(list, status, lambda *_: {"role": "test"}, CollectorRegistry())
+async def page(stream: str | None, partition: int | None) -> dict[str, Any]:
+    return {"role": "test"}
+
+
+VIEWS = Views(list, status, page, CollectorRegistry())
 GUARDED = ("/readyz", "/metrics", "/status", "/page.json", "/page.json?stream=s", "/nothing-here")
 SHELL = ("/", "/page/main.js", "/page/style.css", "/page/uPlot.iife.min.js")
 
