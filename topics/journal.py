@@ -104,22 +104,35 @@ def read_source(headers: Sequence[Header]) -> Source | Rejection:
     before them are the producer's.
     """
     own = len(headers) - len(_COPY_NAMES)
-    if own < 0 or any(name.startswith(PREFIX) for name, _ in headers[:own]):
+    if own < 0:
         return read_headers(Source, headers)
-    names, (kind, topic, topic_id, *numbers) = zip(*headers[own:], strict=True)
-    if names != _COPY_NAMES:
-        return read_headers(Source, headers)
-    partition, offset, prev, timestamp = numbers
-    if kind != b"copy" or not (partition and offset and prev and timestamp and topic and topic_id):
-        return read_headers(Source, headers)
-    for raw in (partition, offset, prev, timestamp):
-        if not raw.isdigit() or len(raw) >= 20:
+    for name, _ in headers[:own]:
+        if name.startswith(PREFIX):
             return read_headers(Source, headers)
+    # Spelled out: this runs for every record of the journal.
+    (
+        (kind_name, kind),
+        (topic_name, topic),
+        (id_name, topic_id),
+        (partition_name, partition),
+        (offset_name, offset),
+        (prev_name, prev),
+        (stamp_name, stamp),
+    ) = headers[own:]
+    names = kind_name, topic_name, id_name, partition_name, offset_name, prev_name, stamp_name
+    if (
+        names != _COPY_NAMES
+        or kind != b"copy"
+        or not (topic and topic_id and partition and offset and prev and stamp)
+        or not (partition.isdigit() and offset.isdigit() and prev.isdigit() and stamp.isdigit())
+        or max(len(partition), len(offset), len(prev), len(stamp)) >= 20
+    ):
+        return read_headers(Source, headers)
     try:
         place = topic.decode(), topic_id.decode()
     except UnicodeDecodeError:
         return read_headers(Source, headers)
-    return Source(RecordKind.COPY, *place, int(partition), int(offset), int(prev), int(timestamp))
+    return Source(RecordKind.COPY, *place, int(partition), int(offset), int(prev), int(stamp))
 
 
 @dataclass(frozen=True, slots=True)

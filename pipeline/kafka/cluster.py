@@ -82,7 +82,7 @@ def inspect_cluster(
     known = _metadata(admin)
     has_ids = known.controller_id in known.brokers  # the embedded cluster has neither
     if role and has_ids:
-        lacking = missing_rights(admin, settings, role, topics)
+        lacking = missing_rights(client, admin, settings, role, topics)
         if lacking:
             listed = ", ".join(str(each) for each in lacking)
             raise RefusalError(f"this user may not {listed}: grant it, see docs/security.md")

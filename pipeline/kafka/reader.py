@@ -265,20 +265,43 @@ def committed_offsets(
     client: ClientSettings, group: str, topic: str, partitions: Sequence[int]
 ) -> dict[int, int | None]:
     """What a group has committed, without joining it; a coordinator that moves is waited for."""
-    settings = {"group.id": group, "enable.auto.commit": False, "log_level": 3}
-    until = time.monotonic() + ANSWER_S
+    found = _ask_committed(client, group, topic, partitions)
+    if not isinstance(found, KafkaError):
+        return {each.partition: each.offset if each.offset >= 0 else None for each in found}
+    why = f"the offsets of group {group} cannot be read: {describe(found)}"
+    raise RefusalError(why) if found.code() in _AUTH else UnansweredError(why)
+
+
+def is_hidden(client: ClientSettings, group: str, topic: str) -> bool:
+    """Whether our user has no right to see a group: then it may not join it either."""
+    found = _ask_committed(client, group, topic, [0])
+    return isinstance(found, KafkaError) and found.code() == NEVER_JOINED
+
+
+def _ask_committed(
+    client: ClientSettings, group: str, topic: str, partitions: Sequence[int]
+) -> list[TopicPartition] | KafkaError:
+    """The answer, or the last error.
+
+    That a group is hidden from us only comes by a poll, while the question goes on until its time
+    is over: so it is asked for a moment first, then for longer.
+    """
+    settings = {"group.id": group, "enable.auto.commit": False, "log_level": 0}
+    until, patience_s = time.monotonic() + ANSWER_S, RETRY_S
     with closing(Consumer({**client, **settings})) as consumer:
         while True:
+            left_s = max(RETRY_S, until - time.monotonic())
+            patience_s = min(2 * patience_s, left_s)
             places = [TopicPartition(topic, number) for number in partitions]
             try:
-                found = consumer.committed(places, timeout=ANSWER_S)
-            except KafkaException as error:
-                reason = error.args[0]
-                why = f"the offsets of group {group} cannot be read: {describe(reason)}"
-                if reason.code() in _AUTH:
-                    raise RefusalError(why) from None
-                if time.monotonic() > until:
-                    raise UnansweredError(why) from None
-                time.sleep(RETRY_S)
-                continue
-            return {each.partition: each.offset if each.offset >= 0 else None for each in found}
+                answer: list[TopicPartition] = consumer.committed(places, timeout=patience_s)
+                return answer
+            except KafkaException as failure:
+                error: KafkaError = failure.args[0]
+            message = consumer.poll(0)
+            hidden = message.error() if message is not None else None
+            if hidden is not None and hidden.code() == NEVER_JOINED:
+                return hidden
+            if error.code() in _AUTH or time.monotonic() > until:
+                return error
+            time.sleep(RETRY_S)

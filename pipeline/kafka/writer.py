@@ -37,9 +37,6 @@ REPORT_S = 5.0
 """librdkafka gives up each record after the delivery limit; its reports come a moment later."""
 WAIT_S = 0.5
 """How long one wait for space in a full send buffer takes; deliveries are served meanwhile."""
-LINGER_MS = 1
-"""Of an outbox, on the way of an answer twice: to the journal, and to the predictions. What a
-partition has to send in one turn is handed over at once, and so goes together all the same."""
 PUMP_S = 0.005
 IDLE_PUMP_S = 0.02
 """Between two looks for reports while nobody waits for one; who sends looks too."""
@@ -49,7 +46,9 @@ WAITING_BYTES_MAX = 64 << 20
 SETTINGS: ClientSettings = {
     "enable.idempotence": True,
     "acks": "all",
-    "linger.ms": 5,
+    # On the way of an answer three times: from a client, to the journal, to the predictions. What
+    # is sent at once goes together all the same.
+    "linger.ms": 1,
     "log_level": 0,  # errors come as exceptions
 }
 _ADVICE = dict.fromkeys(NO_RIGHT, SEE_RIGHTS) | {
@@ -298,7 +297,6 @@ class Outbox:
             client,
             delivery_s=0,
             **{
-                "linger.ms": LINGER_MS,
                 "message.max.bytes": 1_048_576,
                 "queue.buffering.max.messages": 100_000,
                 "queue.buffering.max.kbytes": 262_144,

@@ -17,8 +17,9 @@ import hashlib
 import json
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from dtgol_core.config import ConfigError
@@ -161,12 +162,13 @@ class Fold:
         if refused is not None:
             self.counts[f"records/{refused}"] += 1
             return []
-        self.counts[f"records/{source.kind}"] += 1
         if source.kind is RecordKind.STUB:
+            self.counts["records/stub"] += 1
             # Its dead letter is the sequencer's; it is counted here, where it counts once.
             reason = source.reason if source.reason in REASONS else Reason.TOO_LARGE
             self.counts[f"refusals/{reason}"] += 1
             return []
+        self.counts["records/copy"] += 1
         context = SourceContext(record, source)
         if record.offset in self.skips:
             # Its mark has moved, so the source's next record is applied although this one is not.
@@ -204,9 +206,9 @@ class Fold:
     def _observe(self, context: SourceContext, features: Features) -> list[Output]:
         event_ms = self._advance_clock(context.record, features.ts, features.unknown)
         full = self.streams.state_bytes >= self.config.state_bytes_max
-        if full and features.stream not in self.streams:
-            return [self._reject("features", context, *self._state_full("stream"))]
         known = features.stream in self.streams
+        if full and not known:
+            return [self._reject("features", context, *self._state_full("stream"))]
         stream = self._open_stream(features.stream, context.record.offset)
         if stream is None:
             return [self._reject("features", context, *self._too_many_streams())]
@@ -226,8 +228,9 @@ class Fold:
         else:
             self.counts["features/answered"] += 1
             self.counts["cells/kind-conflict"] += forecast.conflicts
-            for label in stream.release_early([features.id]):
-                self._measure_skew(features.ts - label.ts)
+            if stream.early:
+                for label in stream.release_early([features.id]):
+                    self._measure_skew(features.ts - label.ts)
         self.counts["labels/learnt"] += len(forecast.learnt)
         self.counts["labels/defaulted"] += len(forecast.defaulted)
         self.counts["instances/expired"] += len(forecast.expired)
@@ -237,7 +240,8 @@ class Fold:
         if outputs[0].size > bytes_max:
             detail = f"prediction: over {bytes_max} bytes with the record's own headers"
             outputs = [self._reject("predictions", context, Reason.TOO_LARGE, detail)]
-        outputs += self._orphans(stream.release_early(forecast.orphans))
+        if forecast.orphans:
+            outputs += self._orphans(stream.release_early(forecast.orphans))
         return outputs + held + self._evict()
 
     def _measure_skew(self, before_ms: int) -> None:
@@ -249,30 +253,29 @@ class Fold:
     def _learn(self, context: SourceContext, label: Label) -> list[Output]:
         record = context.record
         event_ms = self._advance_clock(record, label.ts, label.unknown)
-        assert record.key is not None
-        assert record.value is not None
-        original = tuple(producer_headers(record.headers))
-        at = context.source.offset, record.key, record.value, original
-        early = EarlyLabel(*at, record.timestamp_ms, label.ts, sys.intern(context.source.topic_id))
         if label.stream not in self.streams:
-            self._change_unopened().add(label.stream, early)
+            self._change_unopened().add(label.stream, _early_label(context, label))
             return self._shed_early() + self._evict()
         stream = self._open_stream(label.stream, record.offset)
         assert stream is not None
+        early = partial(_early_label, context, label)
         receipt, orphans = self._add_label(stream, label, event_ms, early)
         return self._dismiss(context, receipt) + orphans + self._evict()
 
     def _add_label(
-        self, stream: StreamState, label: Label, event_ms: int, early: EarlyLabel
+        self, stream: StreamState, label: Label, event_ms: int, early: Callable[[], EarlyLabel]
     ) -> tuple[LabelReceipt, list[Output]]:
-        """Hand a label to its learner; its bytes are kept if it is early. With what goes for it."""
+        """Hand a label to its learner; its bytes are kept if it is early. With what goes for it.
+
+        `early` makes what is kept: few labels are early.
+        """
         receipt = stream.learner.learn(label.id, label.y, event_ms)
         outcome = receipt.outcome
         self.counts[f"labels/{outcome}"] += 1
         held = label.id in stream.early
         outputs: list[Output] = []
         if outcome is LabelOutcome.EARLY or (outcome is LabelOutcome.CORRECTED_REPLACED and held):
-            stream.keep_early(label.id, early)
+            stream.keep_early(label.id, early())
             outputs = self._orphans(stream.release_early(receipt.orphans)) + self._shed_early()
         return receipt, outputs
 
@@ -287,7 +290,7 @@ class Fold:
                 outputs += self._orphans([early])
             else:
                 event_ms = min(label.ts, self.clock_ms)
-                outputs += self._add_label(stream, label, event_ms, early)[1]
+                outputs += self._add_label(stream, label, event_ms, early._replace)[1]
         return outputs
 
     def _change_unopened(self) -> UnopenedLabels:
@@ -528,3 +531,13 @@ class Fold:
         bits = [taken.state, {name: state_digest(each) for name, each in taken.changed.items()}]
         text = json.dumps(bits, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _early_label(context: SourceContext, label: Label) -> EarlyLabel:
+    """The bytes of a label as they are kept until its features come."""
+    record, source = context
+    assert record.key is not None
+    assert record.value is not None
+    original = tuple(producer_headers(record.headers))
+    at = source.offset, record.key, record.value, original
+    return EarlyLabel(*at, record.timestamp_ms, label.ts, sys.intern(source.topic_id))

@@ -17,7 +17,7 @@ from dtgol_core.state import CORRUPTION_ERRORS
 from pipeline.settings import Settings
 from topics.reasons import DEFAULT_LIMITS, Limits
 
-FOLD_VERSION = 4
+FOLD_VERSION = 5
 """Raised when the same journal would give other bits; part of every model name."""
 RECORD_BYTES_MAX = 900_000
 """Of the configuration as a journal record: Kafka takes a mebibyte by default."""

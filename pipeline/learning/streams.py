@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from dtgol_core.delay import DelayTable
 from dtgol_core.state import Snapshot, SnapshotError
 from pipeline.learning.early import UNOPENED, EarlyLabel, UnopenedLabels
 from pipeline.learning.fold_config import Lineage
@@ -49,6 +50,9 @@ class Streams(Mapping[str, StreamState]):
 
     def __getitem__(self, name: str) -> StreamState:
         return self._streams[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._streams
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._streams)
@@ -109,14 +113,17 @@ class Streams(Mapping[str, StreamState]):
     @property
     def history_bytes(self) -> History:
         """Of all streams, exactly; looks only at those that have changed since the last time."""
+        if not self._changed:
+            return self._history_bytes
         waiting, ids = self._history_bytes
         for name in self._changed:
-            before, stream = self._history.pop(name, History(0, 0)), self._streams.get(name)
-            waiting, ids = waiting - before.waiting, ids - before.ids
+            before, stream = self._history.pop(name, None), self._streams.get(name)
+            if before is not None:
+                waiting, ids = waiting - before[0], ids - before[1]
             if stream is not None:
                 delay = stream.learner.delay
                 now = self._history[name] = History(delay.pending_bytes, delay.settled.state_bytes)
-                waiting, ids = waiting + now.waiting, ids + now.ids
+                waiting, ids = waiting + now[0], ids + now[1]
         self._changed.clear()
         self._history_bytes = History(waiting, ids)
         return self._history_bytes
@@ -130,24 +137,26 @@ class Streams(Mapping[str, StreamState]):
         counts = 0, 0
         waiting, ids = self.history_bytes
         if waiting > bytes_max // WAITING_SHARE:
-            for name in self._most(lambda held: held.waiting):
-                if self._streams[name].learner.delay.can_give_up:
-                    stream = self.change(name, next_offset)
-                    counts = stream.learner.give_up_oldest()
-                    self.state_bytes += stream.measure(anew=True)
-                    break
+            name = self._most(lambda held: held.waiting, lambda delay: delay.can_give_up)
+            if name is not None:
+                stream = self.change(name, next_offset)
+                counts = stream.learner.give_up_oldest()
+                self.state_bytes += stream.measure(anew=True)
         if ids > bytes_max // IDS_SHARE:
-            for name in self._most(lambda held: held.ids):
-                if self._streams[name].learner.delay.settled.can_forget:
-                    stream = self.change(name, next_offset)
-                    stream.learner.delay.settled.forget_oldest()
-                    self.state_bytes += stream.measure(anew=True)
-                    break
+            name = self._most(lambda held: held.ids, lambda delay: delay.settled.can_forget)
+            if name is not None:
+                stream = self.change(name, next_offset)
+                stream.learner.delay.settled.forget_oldest()
+                self.state_bytes += stream.measure(anew=True)
         return counts
 
-    def _most(self, held: Callable[[History], int]) -> list[str]:
-        """The streams, that which has most first; by name where two have the same."""
-        return sorted(self._history, key=lambda name: (-held(self._history[name]), name))
+    def _most(
+        self, held: Callable[[History], int], can_shed: Callable[[DelayTable], bool]
+    ) -> str | None:
+        """The stream that has most, of those that can give something up; by name of equals."""
+        streams = self._streams
+        able = (name for name in self._history if can_shed(streams[name].learner.delay))
+        return min(able, key=lambda name: (-held(self._history[name]), name), default=None)
 
     def measure(self, stream: StreamState) -> None:
         """Count what the learner of a stream has grown by."""

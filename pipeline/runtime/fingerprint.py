@@ -2,7 +2,8 @@
 
 The C library chooses its exp and log by the processor's features and by tunables at run time: two
 processes with the same versions of everything can differ in the last bit. So some values of the
-functions that the learner uses are computed, and their hash is part of the fingerprint.
+learner's functions and of those of the libraries are computed, and their hash is part of the
+fingerprint.
 Equal bits are promised within one fingerprint; `/status` and every manifest show it.
 """
 
@@ -20,6 +21,7 @@ import scipy
 from scipy.special import expit, ndtri
 
 from dtgol_core.compiled import compiled
+from dtgol_core.elementary import exp, log, normal_quantile, sigmoid
 from dtgol_core.types import FloatArray
 
 
@@ -45,8 +47,8 @@ def fingerprint() -> dict[str, str]:
 def probe() -> str:
     """Sixteen hex digits of exp, log and the normal quantile at values spread over their ranges.
 
-    From numpy (its own kernels), from libm by way of `math`, and from compiled code (numba), which
-    calls whatever LLVM has linked.
+    From numpy (its own kernels), from libm by way of `math`, and from compiled code (numba): what
+    LLVM has linked, and the learner's own functions, which need nothing but multiply and add.
     """
     x = np.linspace(-30.0, 30.0, 4001)
     shares = np.linspace(1e-6, 1.0 - 1e-6, 4001)
@@ -58,8 +60,10 @@ def probe() -> str:
 
 @compiled
 def _compiled(x: FloatArray) -> FloatArray:
-    made = np.empty((2, len(x)))
+    made = np.empty((4, len(x)))
     for place in range(len(x)):
         made[0, place] = math.exp(x[place])
         made[1, place] = math.log(1.0 + math.exp(x[place]))
+        made[2, place] = log(1.0 + exp(-abs(x[place])))
+        made[3, place] = normal_quantile(sigmoid(x[place] / 2.0))
     return made

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -53,6 +53,11 @@ class PartitionPart(Protocol):
     def samples(self) -> Iterable[Sample]: ...
 
 
+async def _nothing_more(stream: str | None, partition: int | None) -> dict[str, Any]:
+    """What a role adds to the live page that has nothing to add."""
+    return {}
+
+
 @dataclass(frozen=True)
 class AssignedPartition:
     """One partition at work; its parts run side by side."""
@@ -91,7 +96,7 @@ class Role:
     """Handles an offset whose record the broker has deleted; False leaves it to the process."""
     status: Mapping[str, Any] = field(default_factory=dict)
     """More for `/status`."""
-    page: Callable[[str | None, int | None], dict[str, Any]] = lambda *_: {}
+    page: Callable[[str | None, int | None], Awaitable[dict[str, Any]]] = _nothing_more
     """More for the live page, which may ask for a stream of a partition."""
 
 
@@ -251,7 +256,7 @@ class Process:
             "partitions": partitions,
         }
 
-    def page(self, stream: str | None, partition: int | None) -> dict[str, Any]:
+    async def page(self, stream: str | None, partition: int | None) -> dict[str, Any]:
         """What the live page shows."""
         partitions: dict[int, dict[str, Any]] = {}
         counts: Counter[str] = Counter()
@@ -265,7 +270,7 @@ class Process:
             "verdict": verdict(self.in_group, self.unready(), healths),
             "partitions": healths,
             "counts": dict(counts),
-            **self.role.page(stream, partition),
+            **await self.role.page(stream, partition),
         }
 
     def _counts(self) -> Mapping[int, Mapping[str, int]]:

@@ -1,9 +1,9 @@
 """Compile the learner's kernels into their cache: ``python -m pipeline.runtime.warmup``.
 
 A learner with small windows runs every kernel within a few dozen mixed records: the windows fill,
-overflow and are refreshed whatever the real ones are. Beyond 64 columns regressions have kernels of
-their own, so a wide learner follows. With a filled cache it takes about a second; without one
-half a minute of processor time on a busy machine, once per machine or image.
+overflow and are refreshed whatever the real ones are. A wide learner follows, and an index of ids
+that is merged, and the probe of the fingerprint. With a filled cache it takes about a second,
+without one about 20 s of processor time, once per machine or image.
 """
 
 import os
@@ -37,8 +37,11 @@ def warm_up() -> None:
         sys.stderr.write("compiling once, about 20 s\n")
     # Not at the top: the cache folder must be named before numba is imported.
     from dtgol_core.config import Config  # noqa: PLC0415
+    from dtgol_core.ids import CHUNK_IDS, HashIndex  # noqa: PLC0415
     from dtgol_core.learner import Learner  # noqa: PLC0415
+    from pipeline.runtime.fingerprint import fingerprint  # noqa: PLC0415
 
+    fingerprint()
     small = {"graph": {"unverified": WINDOW, "verified": WINDOW}, "copula": {"window": WINDOW}}
     config = Config.read(small)
     learner = Learner(config)
@@ -52,12 +55,16 @@ def warm_up() -> None:
         learner.observe(str(number), record, why=1)
         if number >= 2 * WINDOW:
             learner.learn(str(number - 2 * WINDOW), number % 2)
+    learner.learn("0", 1)  # a correction
     restored = Learner.restore(config, learner.snapshot())
     restored.observe("restored", {"real": 0.5})
     wide = {f"column {number}": number * 0.37 % 1.0 for number in range(WIDE_COLUMNS)}
     for number in range(3):
         restored.observe(f"wide {number}", wide, why=1)
         restored.learn(f"wide {number}", number % 2)
+    index = HashIndex()
+    for number in range(2 * CHUNK_IDS):
+        index.add(number, number, 0)
 
 
 if __name__ == "__main__":

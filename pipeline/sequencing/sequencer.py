@@ -12,13 +12,13 @@ journal is read alike by every client, and its copies fit every topic.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
+from math import inf
 from typing import Any, NamedTuple, Protocol
 
 from pipeline.errors import RequestError, UnansweredError
@@ -26,6 +26,7 @@ from pipeline.faust_ext.consumer import FetchedBatch
 from pipeline.kafka.record import Record
 from pipeline.kafka.writer import Outbox, PartitionWriter
 from pipeline.runtime.metrics import Sample, StageTime, lag_sample
+from pipeline.runtime.partition import wait_for_event
 from pipeline.runtime.port import PartitionKafka, lag_of
 from pipeline.runtime.watchdog import Ends, Probe
 from pipeline.sequencing.journal_repair import (
@@ -44,6 +45,8 @@ from topics.reasons import Reason, Rejection
 log = logging.getLogger(__name__)
 
 BATCH = 256
+COPY_MS = 3.0
+"""How long copying may hold the event loop: records may have many headers."""
 IDLE_S = 0.05
 FETCHED_MS = 200.0
 """What was fetched reaches the agent well within this; else it was a transaction's marker."""
@@ -121,12 +124,15 @@ class PartitionSequencer:
         self._sources = list(zip(config.topics, config.topic_ids, strict=True))
         self._copy_headers = [CopyHeaders(*each, config.partition) for each in self._sources]
         self._prev = [NO_OFFSET, NO_OFFSET]
-        self._fetched_since: list[float | None] = [None, None]
+        self._fetched_since: list[tuple[int, float] | None] = [None, None]
+        """The position up to which a side was fetched, and since when that is known."""
         self._inflight: deque[tuple[int, int] | None] = deque()
         self._durable: list[int | None] = [None, None]
         self._committed: list[int | None] = [None, None]
         self._wake = asyncio.Event()
         self._waits_for_learner = False
+        self._copies = False
+        """Whether what comes is copied at once: all that came before is, and `run` waits."""
         self._ages = [LeastAge(), LeastAge()]
         self._stage = StageTime("sequence")
         self.copied = 0
@@ -134,7 +140,7 @@ class PartitionSequencer:
         journal.on_delivered = self._delivered
 
     def put(self, topic: str, batch: FetchedBatch) -> None:
-        """Take from Faust what a fetch brought of a source."""
+        """Take from Faust what a fetch brought of a source; copied at once if `run` waits."""
         side = FEATURES if topic == self._config.topics[FEATURES] else LABELS
         deliveries = self._flows[side].accept(batch)
         if not deliveries:
@@ -151,7 +157,9 @@ class PartitionSequencer:
         if full or (size >= AHEAD and not self._merge.size(1 - side) and self._lags(1 - side)):
             # Pause the side that is ahead: records of the other may be queued behind it in Faust.
             self._flows[side].pause()
-        self._wake.set()
+        if not (self._copies and self._copy_all()):
+            self._copies = False  # the rest is copied by `run`, which lets others have their turn
+            self._wake.set()
 
     async def run(self) -> None:
         """Copy until cancelled; not before the learner is ready, nor while it is far behind."""
@@ -166,14 +174,13 @@ class PartitionSequencer:
         await self._repair(points)
         while True:
             await self._outbox.wait_for_space()
-            behind = self._journal.last_offset + 1 - self._learner.next_offset
-            self._waits_for_learner = behind > config.ahead_max
-            if self._waits_for_learner or not self.copy_batch():
+            if self._copy_all():
                 self._wake.clear()
-                # Not `wait_for`, which makes a task of every wait.
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(IDLE_S):
-                        await self._wake.wait()
+                self._copies = True
+                try:
+                    await wait_for_event(self._wake, IDLE_S)
+                finally:
+                    self._copies = False
             else:
                 await asyncio.sleep(0)
             self._outbox.poll()
@@ -209,11 +216,22 @@ class PartitionSequencer:
             for source in sources:
                 self._copy(source)
 
-    def copy_batch(self) -> int:
-        """Copy what may be copied now; returns how many."""
+    def _copy_all(self) -> bool:
+        """Copy what may be copied now; whether that was all, so that something must come first."""
+        behind = self._journal.last_offset + 1 - self._learner.next_offset
+        self._waits_for_learner = behind > self._config.ahead_max
+        if self._waits_for_learner:
+            return True
+        until_ms = self._clock.monotonic_ms() + COPY_MS
+        few = self.copy_batch(until_ms) < BATCH
+        return few and not self._outbox.full and self._clock.monotonic_ms() < until_ms
+
+    def copy_batch(self, until_ms: float = inf) -> int:
+        """Copy what may be copied now, no longer than `until_ms`; returns how many."""
         done, begun = 0, time.monotonic()
         while done < BATCH and not self._outbox.full:
-            source = self._merge.take(self._clock.monotonic_ms(), self._lags)
+            now_ms = self._clock.monotonic_ms()
+            source = self._merge.take(now_ms, self._lags) if now_ms < until_ms else None
             if source is None:
                 break
             self._copy(source)
@@ -241,10 +259,10 @@ class PartitionSequencer:
             return True
         # Fetched to the end, but not all of it was received: on its way, or never to come.
         now = self._clock.monotonic_ms()
-        since = self._fetched_since[side]
-        if since is None:
-            since = self._fetched_since[side] = now
-        return now - since < FETCHED_MS
+        known_since = self._fetched_since[side]
+        if known_since is None or known_since[0] != position:
+            known_since = self._fetched_since[side] = position, now
+        return now - known_since[1] < FETCHED_MS
 
     def _features_may_come(self) -> bool:
         """Whether a label came after the last fetch of features: these may have been sent first.

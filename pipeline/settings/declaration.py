@@ -269,7 +269,7 @@ class EvaluatorSettings:
     )
     page_streams_max: int = _is(
         500,
-        "Streams per partition that the live page can show; each takes about 90 kB of memory.",
+        "Streams per partition that the live page can show; each takes up to 90 kB of memory.",
         1,
         100_000,
     )

@@ -22,7 +22,7 @@ import orjson
 import pytest
 from confluent_kafka import Consumer
 
-from pipeline.faust_ext.app import BUFFER_BATCHES, POLL_RECORDS
+from pipeline.faust_ext.app import BUFFER_TURNS, POLL_RECORDS
 from pipeline.kafka.reader import Reader
 from pipeline.kafka.writer import WAITING_MAX
 from pipeline.learning.fold import Fold
@@ -49,7 +49,7 @@ settled_max = 300
 [learner.copula]
 window = 200
 """
-HANDED_OUT = (BUFFER_BATCHES + 2) * POLL_RECORDS
+HANDED_OUT = (BUFFER_TURNS + 2) * POLL_RECORDS
 """What Faust has already fetched comes even when the topic is paused."""
 
 

@@ -526,8 +526,8 @@ def test_ids_of_all_streams_share_a_quarter_of_the_memory(monkeypatch: pytest.Mo
     fold, _ = fold_all(journal.records)
     assert 0 < fold.streams.history_bytes.ids <= bytes_max // 4 + 64 * ids.ID_BYTES
     for state in fold.streams.values():
-        assert not state.learner.delay.knows("0")
-        assert state.learner.delay.knows("1400")
+        assert not state.learner.delay.knows("0", ids.id_hash("0"))
+        assert state.learner.delay.knows("1400", ids.id_hash("1400"))
     assert fold_with_restores(journal.records, Fold(REF), 1_100).digest() == fold.digest()
 
 

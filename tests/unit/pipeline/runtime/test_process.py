@@ -189,7 +189,7 @@ def test_an_assignment_that_differs_ends_the_process_with_the_reason(
 
 
 def test_the_page_has_the_verdict_and_every_partition_once() -> None:
-    page = play(assignment(0, 1)).page(None, None)
+    page = asyncio.run(play(assignment(0, 1)).page(None, None))
     assert page["verdict"]["level"] == "starting"
     assert [each["partition"] for each in page["partitions"]] == [0, 1]
     assert page["counts"] == {"records/copy": 1}

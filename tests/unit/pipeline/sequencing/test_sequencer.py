@@ -15,7 +15,11 @@ from pipeline.runtime.watchdog import Probe
 from pipeline.sequencing.merge import FEATURES, LABELS
 from pipeline.sequencing.record_age import AGE_RECORDS, REPORT_MS, SEEN_MIN, LeastAge
 from pipeline.sequencing.sequencer import (
+    BATCH,
+    COPY_MS,
+    FETCHED_MS,
     HOLD_MS,
+    IDLE_S,
     Clock,
     PartitionSequencer,
     SequencerConfig,
@@ -106,6 +110,129 @@ def test_nothing_is_copied_while_the_outbox_is_full(setup: Setup) -> None:
     assert setup.sequencer.copy_batch() == 0
     setup.outbox.full = False
     assert setup.sequencer.copy_batch() == 1
+
+
+async def start(setup: Setup) -> asyncio.Task[None]:
+    """A sequencer that has copied all there was and waits for more."""
+    run = asyncio.create_task(setup.sequencer.run())
+    setup.learner.ready.set()
+    async with asyncio.timeout(5):
+        while not setup.sequencer._copies:
+            await asyncio.sleep(0)
+    return run
+
+
+def test_what_comes_while_the_sequencer_waits_is_copied_at_once(setup: Setup) -> None:
+    async def main() -> list[int]:
+        sent = []
+        setup.put(FEATURES)
+        sent.append(len(setup.journal.sent))  # not before the learner is ready
+        run = await start(setup)
+        sent.append(len(setup.journal.sent))
+        setup.put(FEATURES)
+        sent.append(len(setup.journal.sent))
+        run.cancel()
+        await asyncio.gather(run, return_exceptions=True)
+        setup.put(FEATURES)
+        sent.append(len(setup.journal.sent))  # nor once the sequencer was cancelled
+        return sent
+
+    assert asyncio.run(main()) == [0, 1, 2, 2]
+
+
+def test_what_comes_to_both_sides_at_once_is_merged(setup: Setup) -> None:
+    """A label that was handed over first waits for features of before that are on their way."""
+
+    async def main() -> None:
+        await start(setup)
+        setup.kafka.flow("features").position = setup.kafka.flow("features").end = 1
+        setup.kafka.flow("labels").position = setup.kafka.flow("labels").end = 1
+        setup.put(LABELS, timestamp_ms=2)
+        setup.put(FEATURES, timestamp_ms=1)
+        setup.now_ms += HOLD_MS  # nothing comes any more that may have been sent before the label
+        async with asyncio.timeout(5):
+            while len(setup.journal.sent) < 2:
+                await asyncio.sleep(IDLE_S)
+
+    asyncio.run(main())
+    assert [source.topic for source in setup.sources()] == ["features", "labels"]
+
+
+def test_one_turn_of_the_event_loop_copies_one_batch(setup: Setup) -> None:
+    """Seen: each further hand-over of the same turn copied another one, and held the loop."""
+
+    async def main() -> tuple[int, int]:
+        await start(setup)
+        flow = setup.kafka.flow("features")
+        for first in range(0, 4 * BATCH, 2 * BATCH):
+            records = [
+                Record("features", 0, first + n, 1, b"k", b"v", ()) for n in range(2 * BATCH)
+            ]
+            flow.position = flow.end = first + 2 * BATCH
+            setup.sequencer.put("features", FetchedBatch(records, first - 1))
+        at_once = len(setup.journal.sent)
+        async with asyncio.timeout(5):
+            while len(setup.journal.sent) < 4 * BATCH:
+                await asyncio.sleep(0)
+        return at_once, len(setup.journal.sent)
+
+    assert asyncio.run(main()) == (BATCH, 4 * BATCH)
+
+
+def test_copying_does_not_hold_the_event_loop_for_long(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: 28 ms for a fetch of 100 records with 1,000 headers each."""
+    send = setup.journal.send
+
+    def slow(*record: Any) -> None:
+        send(*record)
+        setup.now_ms += 1.0
+
+    monkeypatch.setattr(setup.journal, "send", slow)
+
+    async def main() -> int:
+        await start(setup)
+        records = [Record("features", 0, n, 1, b"k", b"v", ()) for n in range(10)]
+        setup.kafka.flow("features").position = setup.kafka.flow("features").end = 10
+        setup.sequencer.put("features", FetchedBatch(records, -1))
+        at_once = len(setup.journal.sent)
+        async with asyncio.timeout(5):
+            while len(setup.journal.sent) < 10:
+                await asyncio.sleep(0)
+        return at_once
+
+    assert asyncio.run(main()) == COPY_MS
+
+
+def test_a_label_that_came_with_features_is_waited_for_whatever_was_fetched_long_ago(
+    setup: Setup,
+) -> None:
+    """A transaction's marker had left the labels at a position that nothing was received for."""
+    labels = setup.kafka.flow("labels")
+    labels.position = labels.end = 5
+    setup.put(FEATURES, timestamp_ms=9)
+    assert setup.sequencer.copy_batch() == 0
+    setup.now_ms += FETCHED_MS
+    assert setup.sequencer.copy_batch() == 1
+    labels.position = labels.end = 6  # fetched together with what comes now
+    setup.put(FEATURES, timestamp_ms=9)
+    assert setup.sequencer.copy_batch() == 0
+
+
+def test_a_full_outbox_holds_back_what_comes_while_the_sequencer_waits(setup: Setup) -> None:
+    async def main() -> tuple[int, int]:
+        await start(setup)
+        setup.outbox.full = True
+        setup.put(FEATURES)
+        held = len(setup.journal.sent)
+        setup.outbox.full = False
+        async with asyncio.timeout(5):
+            while not setup.journal.sent:
+                await asyncio.sleep(0)
+        return held, len(setup.journal.sent)
+
+    assert asyncio.run(main()) == (0, 1)
 
 
 def test_the_chain_of_each_source_is_in_the_headers(setup: Setup) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import json
 import threading
 from typing import Any
 
@@ -56,3 +58,22 @@ def test_a_stream_that_changes_first_is_copied_before_and_once() -> None:
     stream.value = 2
     copies.keep("s")
     assert copies["s"].manifest["value"] == 1
+
+
+def test_a_copy_that_waits_holds_nothing_for_the_garbage_collector() -> None:
+    """Of each of 1,000 streams there were 78 lists and dicts; collecting them held the loop."""
+    nested = {"features": {str(n): {"columns": [n], "levels": {}} for n in range(50)}}
+    stream = SlowStream()
+    stream.may_end.set()
+    stream.snapshot = lambda: Snapshot({}, {"value": json.loads(json.dumps(nested))})  # type: ignore[method-assign]
+    streams: Any = {"s": stream}
+    copies = CopyOnWrite(streams)
+    gc.collect()
+    gc.disable()
+    try:
+        before = len(gc.get_objects())
+        copies.keep("s")
+        assert len(gc.get_objects()) - before < 10
+    finally:
+        gc.enable()
+    assert copies["s"].manifest["value"] == nested
