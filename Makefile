@@ -86,7 +86,8 @@ $(VENV)/quix/.made: | $(BIN)/python
 	@$(VENV)/quix/bin/python -m pip install --quiet --disable-pip-version-check 'quixstreams>=3.28,<4'
 	@touch $@
 
-speed: $(VENV)/.bench $(VENV)/quix/.made # how fast; dtgol compare is how accurate. REPORT=docs/speed.md writes the tables
-	$(BIN)/python -m benchmarks.step
-	$(BIN)/python -m benchmarks.throughput $(if $(REPORT),--report $(REPORT))
+# How fast; dtgol compare is how accurate. REPORT=docs/speed.md writes the tables, BEFORE=CHECKOUT compares with another one.
+speed: $(VENV)/.bench $(VENV)/quix/.made
+	$(BIN)/python -m benchmarks.step $(if $(BEFORE),--before $(BEFORE)) $(if $(REPORT),--report $(REPORT))
+	$(BIN)/python -m benchmarks.throughput $(if $(BEFORE),--before $(BEFORE)) $(if $(REPORT),--report $(REPORT))
 	$(BIN)/python -m benchmarks.scale $(if $(REPORT),--report $(REPORT))

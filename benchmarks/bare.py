@@ -1,8 +1,10 @@
 """The work of a worker without Kafka: a bare loop around the Learner, the Fold, or River.
 
-``python -m benchmarks.bare KIND PAIRS`` prints processor microseconds per pair of features and
-label. The same records as `benchmarks.throughput` sends, spread over as many learners or folds as
-a worker has there; ``fold`` reads bytes and headers and makes the bytes of the predictions.
+``python -m benchmarks.bare KIND PAIRS [RATE]`` prints processor microseconds per pair of features
+and label; with a rate in pairs per second it sleeps before each pair until it is due: a processor
+that wakes up for a moment works with cold caches, whatever it does. The same records as
+`benchmarks.throughput` sends, spread over as many learners or folds as a worker has there; ``fold``
+reads bytes and headers and makes the bytes of the predictions.
 """
 
 import sys
@@ -102,13 +104,17 @@ LOOPS = {"learner": learner_loop, "fold": fold_loop, "river": river_loop}
 
 def main() -> None:
     kind, pairs = sys.argv[1], int(sys.argv[2]) + WARM
+    gap_s = 1 / float(sys.argv[3]) if sys.argv[3:] else 0.0
     pair = LOOPS[kind](pairs)
     for i in range(WARM):
         pair(i)
-    began = time.process_time()
+    used, due = time.process_time(), time.monotonic()
     for i in range(WARM, pairs):
         pair(i)
-    print((time.process_time() - began) / (pairs - WARM) * 1e6)
+        due += gap_s
+        if gap_s:
+            time.sleep(max(0.0, due - time.monotonic()))
+    print((time.process_time() - used) / (pairs - WARM) * 1e6)
 
 
 if __name__ == "__main__":

@@ -40,9 +40,10 @@ def our_app(settings: Settings, security: Security) -> FaustApp:
     app, echo = FaustApp(settings, security, "echo"), Echo(settings, security)
 
     async def by_batches(stream: Any) -> None:
-        async for _, batch in app.batches(stream):
-            for record in batch.records:
-                echo.send(record)
+        async for batches in app.batches(stream):
+            for _, batch in batches:
+                for record in batch.records:
+                    echo.send(record)
 
     async def nothing_lost(*_: Any) -> None:
         """A seek to the beginning while a fetch is under way looks like a lost position too."""

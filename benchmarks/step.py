@@ -9,6 +9,8 @@ Other work on the machine still costs caches and clock speed: read the ratios fi
 """
 
 import argparse
+import gc
+import io
 import json
 import os
 import statistics
@@ -18,7 +20,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -102,6 +104,9 @@ def river_step(subject: Subject) -> Step:
 def serve(subject: Subject) -> None:
     """The child process: for each line ``first last`` the nanoseconds of each of these steps."""
     step = river_step(subject) if subject.kind in RIVER else learner_step(subject)[0]
+    # As in a worker: what was loaded is not walked through again and again.
+    gc.collect()
+    gc.freeze()
     now = time.thread_time_ns
     for line in sys.stdin:
         taken = []
@@ -198,7 +203,7 @@ def growth(rows: int, before: Path | None) -> None:
     """How the cost grows with columns and with the buffer of the graph."""
     wide = [
         (str(columns), {kind: Subject(kind, columns, rows) for kind in PRESETS})
-        for columns in (4, 8, 16, 32, 64, 128, 256)
+        for columns in (4, 8, 16, 32, 64, 128, 256, 512)
     ]
     compare("columns: µs per record", wide, before)
     buffers = []
@@ -311,30 +316,55 @@ def compilation() -> None:
             print(f"{start} start: {seconds:.1f} s of processor time to the second answer")
 
 
+def print_tables(rows: int, before: Path | None, only: str | None) -> None:
+    """All tables, or the first one only."""
+    print(f"python -m benchmarks.step --rows {rows}{' --before CHECKOUT' * bool(before)}:")
+    print("16 columns, half the cells missing,")
+    window, graph = Config().copula.window, Config().graph
+    print(f"window {window}, {graph.unverified} unverified + {graph.verified} verified,")
+    print(f"labels {DELAY} records late; processor time on one core", flush=True)
+    against_river(rows, before)
+    if only:
+        return
+    repeated(before)
+    where_time_goes(rows)
+    compilation()
+    growth(2200, before)
+
+
+class Copied(io.StringIO):
+    """Text that is printed and kept for the report."""
+
+    def write(self, text: str) -> int:
+        sys.__stdout__.write(text)  # type: ignore[union-attr]
+        sys.__stdout__.flush()  # type: ignore[union-attr]
+        return super().write(text)
+
+
 def main() -> None:
     """Print all tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=5200, help="records per learner")
     parser.add_argument("--before", type=Path, help="another checkout, to compare with")
     parser.add_argument("--only", choices=["steps"], help="leave out all but the first table")
+    parser.add_argument("--report", type=Path, help="a page whose section gets the tables")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.only and given.report:
+        parser.error("--only prints one table, and the section of the page is for all of them")
     if given.serve:
         serve(Subject(**json.loads(given.serve)))
         return
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    print(f"python -m benchmarks.step --rows {given.rows}: 16 columns, half the cells missing,")
-    window, graph = Config().copula.window, Config().graph
-    print(f"window {window}, {graph.unverified} unverified + {graph.verified} verified,")
-    print(f"labels {DELAY} records late; processor time on one core", flush=True)
-    against_river(given.rows, given.before)
-    if given.only:
-        return
-    repeated(given.before)
-    where_time_goes(given.rows)
-    compilation()
-    growth(2200, given.before)
+    printed = Copied()
+    with redirect_stdout(printed):
+        print_tables(given.rows, given.before, given.only)
+    if given.report:
+        # Not at the top: a child finds this file beside the package of another checkout.
+        from benchmarks.report import write_section  # noqa: PLC0415
+
+        write_section(given.report, "step", printed.getvalue())
 
 
 if __name__ == "__main__":

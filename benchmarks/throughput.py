@@ -8,7 +8,8 @@ windows are full) and is stopped while the backlog is loaded; the clock runs fro
 the last answer received. A pair is one record of features and one label. Latency: from the moment a
 record should be sent at an even pace (so a late sender is not forgiven) to its prediction, with the
 client's own settings. CPU is processor time of the measured process alone, by ``/proc``: on a busy
-machine read that and the ratios. The bare loops are run first and last.
+machine read that and the ratios. The bare loops are run first and last. ``--before CHECKOUT`` adds
+the Fold and one worker of another checkout of this repository.
 """
 
 import argparse
@@ -22,7 +23,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pipeline.runtime.environment import prepare
 
@@ -46,13 +47,18 @@ from pipeline.runtime.warmup import warm_up  # noqa: E402
 from pipeline.sandbox.brokers import KINDS, Broker, open_broker  # noqa: E402
 from pipeline.sandbox.demo.services import PARTITIONS, Service  # noqa: E402
 
-RAMP_S = 2.0
-"""The start of a pace, not counted."""
+RAMP_S = 5.0
+"""The start of a pace, not counted: the broker's virtual machine still compiles, on its one core.
+Seen at 480 pairs/s: p50 of 140 ms in the first quarter of a second, 20 after three."""
+SPIN_S = 0.001
+"""A shorter wait is slept: asked to wait less, the consumer returns at once, and the sender would
+hold the core that it shares with the broker (p50 at 1,750 pairs/s 37 ms in place of 23)."""
 SHARES = (0.1, 0.5, 0.9)
 PACE = 480.0
 """Pairs per second of a pace that stays the same from release to release."""
 BARE = {"learner": "bare Learner loop", "fold": "bare Fold loop", "river": "bare River LR loop"}
 FOLD = BARE["fold"]
+BEFORE = ", before"
 ECHOES = {
     "confluent": "echo: confluent-kafka",
     "batches": "echo: Faust, our consumer",
@@ -75,31 +81,50 @@ class Row(NamedTuple):
 
 
 class Paced(NamedTuple):
-    """One run at an even pace."""
+    """One run at an even pace; a loop without Kafka has no latency."""
 
     name: str
     rate: float
-    p50_ms: float
-    p99_ms: float
+    p50_ms: float | None
+    p99_ms: float | None
     cpu_us: float
     load: str
+
+
+Shown = TypeVar("Shown", Row, Paced)
 
 
 def load() -> str:
     return f"{os.getloadavg()[0]:.1f}"
 
 
-def bare(kind: str, pairs: int) -> Row:
+def bare(kind: str, pairs: int, before: Path | None = None) -> Row:
     """A loop without Kafka, in a process of its own on the measured core."""
+    taken = bare_us([*of_checkout(before), sys.executable], kind, str(pairs))
+    return shown(Row(BARE[kind] + (BEFORE if before else ""), 1e6 / taken, taken, load()))
+
+
+def bare_us(python: Sequence[str], *given: str) -> float:
+    """Processor microseconds per pair."""
     with on_core(0):
-        command = [sys.executable, "-m", "benchmarks.bare", kind, str(pairs)]
-        taken = float(subprocess.run(command, capture_output=True, check=True).stdout)
-    return shown(Row(BARE[kind], 1e6 / taken, taken, load()))
+        command = [*python, "-m", "benchmarks.bare", *given]
+        return float(subprocess.run(command, capture_output=True, check=True).stdout)
 
 
-def shown(row: Row) -> Row:
-    print(f"# {row.name}: {row.rate:.0f} pairs/s, {row.cpu_us:.0f} µs, load {row.load}", flush=True)
-    return row
+def bare_paced(rate: float, seconds: float) -> Paced:
+    """The Fold alone at an even pace, sleeping between two pairs."""
+    taken = bare_us([sys.executable], "fold", f"{rate * seconds:.0f}", str(rate))
+    return shown(Paced(f"{rate:.0f}/s, {FOLD}", rate, None, None, taken, load()))
+
+
+def of_checkout(checkout: Path | None) -> list[str]:
+    """What stands before a command that is to run the code of another checkout, if there is one."""
+    return ["env", "PYTHONSAFEPATH=1", f"PYTHONPATH={checkout}"] if checkout else []
+
+
+def shown(found: Shown) -> Shown:
+    print(f"# {found}", flush=True)
+    return found
 
 
 def throughput(name: str, tested: Subject, pairs: int) -> Row:
@@ -129,7 +154,10 @@ def paced(name: str, tested: Subject, rate: float, seconds: float) -> Paced:
             sent += 1
             continue
         pause = min(due - now, 5e6) / 1e9 if sent < total else 0.005
-        for _, was_due in tested.take(pause, 1):
+        if pause < SPIN_S:
+            time.sleep(pause)
+            pause = 0.0
+        for _, was_due in tested.take(pause):
             last = time.monotonic_ns()
             if was_due > began + RAMP_S * 1e9:
                 taken.append((last - was_due) / 1e6)
@@ -137,9 +165,7 @@ def paced(name: str, tested: Subject, rate: float, seconds: float) -> Paced:
             raise SystemExit("predictions do not come any more")
     p50, p99 = np.percentile(taken, (50, 99))
     cpu = (tested.cpu_s() - used) / total * 1e6
-    found = Paced(name, total / (last - began) * 1e9, float(p50), float(p99), cpu, load())
-    print(f"# {found}", flush=True)
-    return found
+    return shown(Paced(name, total / (last - began) * 1e9, float(p50), float(p99), cpu, load()))
 
 
 def echo(broker: Broker, home: Path, name: str, pairs: int, *command: str) -> Row:
@@ -149,9 +175,21 @@ def echo(broker: Broker, home: Path, name: str, pairs: int, *command: str) -> Ro
         return throughput(name, tested, pairs)
 
 
-def worker_command(broker: Broker, tested: Subject) -> Sequence[str]:
+def worker_command(broker: Broker, tested: Subject, before: Path | None = None) -> Sequence[str]:
     place = "--bootstrap", broker.bootstrap, "--prefix", tested.prefix
-    return sys.executable, "-m", "pipeline", "worker", *place
+    return *of_checkout(before), sys.executable, "-m", "pipeline", "worker", *place
+
+
+def worker_before(
+    broker: Broker, home: Path, pairs: int, seconds: float, checkout: Path
+) -> tuple[Row, Paced]:
+    """One worker of another checkout, and its latency."""
+    with subject(broker, home, 1) as tested:
+        tested.start("worker", *worker_command(broker, tested, checkout))
+        await_shares(tested.services)
+        tested.warm_up()
+        row = throughput("one worker" + BEFORE, tested, pairs)
+        return row, paced(f"{PACE:.0f}/s" + BEFORE, tested, PACE, seconds)
 
 
 def workers(
@@ -197,6 +235,10 @@ def ready(service: Service) -> bool:
         return False
 
 
+def milliseconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}"
+
+
 def tables(kind: str, rows: list[Row], paces: list[Paced], start_s: float) -> str:
     """All that was measured, as Markdown."""
     fold = float(np.mean([row.cpu_us for row in rows if row.name == FOLD]))
@@ -216,7 +258,7 @@ def tables(kind: str, rows: list[Row], paces: list[Paced], start_s: float) -> st
     runs = [[row.name, f"{row.rate:.0f}", *cpu(row)] for row in rows]
     head = ["run", "pairs/s", "CPU µs per pair", "ratio to the bare Fold", "load"]
     at_pace = [
-        [each.name, f"{each.rate:.0f}", f"{each.p50_ms:.1f}", f"{each.p99_ms:.1f}", *cpu(each)]
+        [each.name, f"{each.rate:.0f}", *map(milliseconds, (each.p50_ms, each.p99_ms)), *cpu(each)]
         for each in paces
     ]
     pace_head = ["pace of one worker (% of its throughput)", "pairs/s", "p50 ms", "p99 ms"]
@@ -224,7 +266,9 @@ def tables(kind: str, rows: list[Row], paces: list[Paced], start_s: float) -> st
     return "\n\n".join([about, table(head, runs), table([*pace_head, *head[2:]], at_pace), started])
 
 
-def measure(broker: Broker, home: Path, pairs: int, seconds: float, peers: bool) -> str:
+def measure(
+    broker: Broker, home: Path, pairs: int, seconds: float, peers: bool, before: Path | None
+) -> str:
     rows = [bare(kind, pairs) for kind in (BARE if peers else ["fold"])]
     if peers:
         program = [sys.executable, "-m", "benchmarks.echo"]
@@ -233,8 +277,14 @@ def measure(broker: Broker, home: Path, pairs: int, seconds: float, peers: bool)
         if QUIX_PYTHON.exists():
             command = str(QUIX_PYTHON), str(QUIX)
             rows.append(echo(broker, home, "echo: Quix Streams", pairs, *command))
+    alone = bare_paced(PACE, seconds)
     worked, paces = workers(broker, home, pairs, seconds)
     rows += worked
+    paces.insert(0, alone)
+    if before is not None:
+        row, at_pace = worker_before(broker, home, pairs, seconds, before)
+        rows += [bare("fold", pairs, before), row]
+        paces.append(at_pace)
     rows += [bare(kind, pairs) for kind in (BARE if peers else ["fold"])]
     start_s = start_seconds(broker, home)
     return tables(f"{broker.kind} {broker.version}", rows, paces, start_s)
@@ -244,8 +294,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--broker", choices=KINDS, default="local", help="which kind of broker")
     parser.add_argument("--pairs", type=int, default=6_000, help="size of a backlog")
-    parser.add_argument("--seconds", type=float, default=15.0, help="length of a paced run")
+    parser.add_argument("--seconds", type=float, default=20.0, help="length of a paced run")
     parser.add_argument("--no-peers", action="store_true", help="only the Fold and the workers")
+    parser.add_argument("--before", type=Path, help="another checkout, to compare with")
     parser.add_argument("--report", type=Path, help="a page whose section gets the tables")
     asked = parser.parse_args()
     warm_up()
@@ -254,7 +305,8 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="dtgol-bench-") as folder,
         open_broker(asked.broker) as broker,
     ):
-        found = measure(broker, Path(folder), asked.pairs, asked.seconds, not asked.no_peers)
+        pace = asked.pairs, asked.seconds
+        found = measure(broker, Path(folder), *pace, not asked.no_peers, asked.before)
     print(f"\n{found}")
     if asked.report:
         write_section(asked.report, "throughput", found)
