@@ -8,9 +8,12 @@
 - A batch carries the offset in front of it, noted where aiokafka's position moves, so the receiver
   can tell whether Faust has dropped a batch in between. Offsets alone do not tell: transactions
   leave gaps.
-- Where one rebalance follows another, Faust resumes the flow for the first and then seeks for the
-  second while records flow; what comes after the seek is dropped with what came before, and nothing
-  fetches it again. Here the flow stands still for the time of a seek.
+- Where one rebalance follows another, or the assignment was empty, Faust seeks while records flow;
+  what comes after the seek is dropped with what came before, and nothing fetches it again. Here the
+  flow stands still from an assignment to the end of its seek.
+- Faust compares generations when a batch is handed out, so a batch that was fetched before the
+  rebalance may pass, or one that was fetched after the seek be dropped for good. Here a batch has
+  the generation in which it was taken.
 - An error in the loop that hands out ends that loop alone, and the process hangs on its way down.
   Here the process ends at once.
 - Faust remembers the offsets between two messages until it commits by itself, which it never does
@@ -24,7 +27,6 @@ What is fetched, and when, is in `fetching`.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
@@ -33,8 +35,6 @@ from faust.transport.drivers import aiokafka as driver
 from faust.types import TP
 
 from pipeline.faust_ext.fetching import FEW, NO_RIGHTS, SafeConsumerThread
-
-log = logging.getLogger(__name__)
 
 TURN_S = 0.002
 """The least time between two turns of the fetcher while they bring few records: with several
@@ -51,6 +51,8 @@ class FetchedBatch(NamedTuple):
     before: int
     """The record fetched right before, or the offset in front of the one that was sought; -1 if
     the partition was never fetched, or has just begun again at its earliest record."""
+    generation: int
+    """Of the group, when it was taken: what was taken for an older one is fetched again."""
 
 
 Batches: TypeAlias = list[tuple[TP, FetchedBatch]]
@@ -107,9 +109,13 @@ class SafeConsumer(driver.Consumer):
         self.fetched.pop(tp, None)
 
     def batches(self, fetched: Mapping[Any, list[Any]]) -> dict[TP, FetchedBatch]:
-        """What one fetch has just brought, by partition."""
+        """What one fetch has just brought, by partition.
+
+        aiokafka's listener sets the generation in this thread, so it is that of the fetch.
+        """
+        generation: int = self.app.consumer_generation_id
         return {
-            (tp := TP(*place)): FetchedBatch(records, self._before[tp])
+            (tp := TP(*place)): FetchedBatch(records, self._before[tp], generation)
             for place, records in fetched.items()
         }
 
@@ -118,8 +124,7 @@ class SafeConsumer(driver.Consumer):
     async def _drain_messages(self, fetcher: Any) -> None:
         """Faust's fetcher: hand out what is fetched, for as long as it runs.
 
-        In place of Faust's own, which does it record by record. What is left of a turn when a
-        generation ends or the flow is stopped is dropped: a seek follows, and it is fetched again.
+        In place of Faust's own, which does it record by record.
         """
         app: Any = self.transport.app
         try:
@@ -127,10 +132,9 @@ class SafeConsumer(driver.Consumer):
                 await asyncio.sleep(max(0.0, self._next_turn - time.monotonic()))
                 if not self.flow_active:
                     await self.wait(self.can_resume_flow)  # type: ignore[arg-type]  # Faust does it
-                generation = self.app.consumer_generation_id
                 batches = await self._getmany(self._active_partitions, WAIT_S)
                 if batches and not self.should_stop:
-                    await self._hand_out(batches, generation)
+                    await self._hand_out(batches)
         except asyncio.CancelledError:
             if not app.should_stop:
                 raise
@@ -152,24 +156,20 @@ class SafeConsumer(driver.Consumer):
         self._next_turn = time.monotonic() + TURN_S if few else 0.0
         return batches
 
-    async def _hand_out(self, batches: Mapping[TP, FetchedBatch], generation: int) -> None:
+    async def _hand_out(self, batches: Mapping[TP, FetchedBatch]) -> None:
         """One message for each agent in whose topics something was fetched.
 
-        Of a generation that has ended all is dropped: the new one seeks.
+        What is left when a generation ends or the flow is stopped is dropped: a seek follows, and
+        it is fetched again.
         """
-        if not self.flow_active:  # stopped while the fetch was under way
-            try:
-                await self.perform_seek()
-            except Exception as error:
-                log.warning("no seek while the flow was stopped: %r", error)
-            return
         by_agent: dict[str, Batches] = {}
         for tp, batch in batches.items():
             by_agent.setdefault(self._owner.agents[tp.topic], []).append((tp, batch))
         for each in by_agent.values():
-            if not self.flow_active or self.app.consumer_generation_id != generation:
+            message = self._message(each)
+            if not self.flow_active or self.app.consumer_generation_id != message.generation_id:
                 return
-            handover = self.callback(self._message(each))
+            handover = self.callback(message)
             if self._can_hand_over():
                 await handover
             else:
@@ -180,6 +180,7 @@ class SafeConsumer(driver.Consumer):
         tp, batch = batches[0]
         message: Any = self._to_message(tp, batch.records[-1])
         message.key, message.headers, message.value = None, None, batches
+        message.generation_id = batch.generation
         return message
 
     def _can_hand_over(self) -> bool:
@@ -199,6 +200,11 @@ class SafeConsumer(driver.Consumer):
         """Go on with partitions, also with what was fetched of them before they were paused."""
         super().resume_partitions(tps)
         self._thread.look_again()
+
+    async def on_partitions_assigned(self, assigned: Any, generation_id: int = 0) -> None:
+        """Hand out nothing before the seek of this assignment, whose end resumes the flow."""
+        self.stop_flow()
+        await super().on_partitions_assigned(assigned, generation_id)
 
     async def perform_seek(self) -> None:
         """Seek while nothing is handed out; the caller resumes the flow, if it is to flow."""

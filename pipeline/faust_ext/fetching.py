@@ -167,17 +167,16 @@ class SafeConsumerThread(driver.AIOKafkaConsumerThread):
         asked = self._asked
         if asked is None or asked.answer.done():
             return
-        back = self.parent_loop.call_soon_threadsafe
         try:
             batches = await self._take()
-        except BaseException as error:
-            back(maybe_set_exception, asked.answer, error)
-        else:
             if not batches and not at_last:
                 return
-            back(maybe_set_result, asked.answer, batches)
+            answer = partial(maybe_set_result, asked.answer, batches)
+        except BaseException as error:
+            answer = partial(maybe_set_exception, asked.answer, error)
         asked.limit.cancel()
         self._asked = None
+        self.parent_loop.call_soon_threadsafe(answer)
 
     async def _take(self) -> Any:
         """What was fetched of the active partitions, and is not taken yet."""

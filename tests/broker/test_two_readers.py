@@ -76,7 +76,7 @@ class Wire:
         kafka, learner = FakeKafka(), Any
         clock = Clock(lambda: 0.0, lambda: 0.0)
         sequencer = PartitionSequencer(config, kafka, learner, outbox, *writers, clock)  # type: ignore[arg-type]
-        sequencer.put(self.features, FetchedBatch(records, -1))
+        sequencer.put(self.features, FetchedBatch(records, -1, 1))
         assert sequencer.copy_batch() == len(records)
         for writer in writers:
             await writer.settled()

@@ -112,7 +112,7 @@ class FakeKafka:
                     batch, handed = records[:size], handed + size
                     del records[:size]
                     flow.position = batch[-1].offset + 1
-                    partition.put(topic, FetchedBatch(batch, -1))
+                    partition.put(topic, FetchedBatch(batch, -1, 1))
                     await asyncio.sleep(0)
             await asyncio.sleep(0)
 

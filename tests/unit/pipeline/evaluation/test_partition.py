@@ -63,7 +63,7 @@ class Setup:
             if after_seek:
                 self.kafka.flow(topic).unlinked.add(offset)
             record = Record(topic, 0, offset, 5, b"k", b"?")
-            self.evaluator.put(topic, FetchedBatch([record], -1))
+            self.evaluator.put(topic, FetchedBatch([record], -1, 1))
 
     def run(self, until: Callable[[], bool]) -> None:
         async def work() -> None:

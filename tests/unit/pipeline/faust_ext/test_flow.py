@@ -27,6 +27,7 @@ def consumer() -> Any:
     """The real consumer's notes about what was fetched, and a fake of the rest of it."""
     made: Any = object.__new__(SafeConsumer)
     made.fetched, made._before = {}, {}
+    made.app = SimpleNamespace(consumer_generation_id=1)
     made._committed_offset = {}
     made.paused, made.resumed = [], []
     made.pause_partitions = made.paused.append

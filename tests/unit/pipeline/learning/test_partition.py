@@ -62,7 +62,7 @@ class Setup:
 
     def put(self, *offsets: int) -> None:
         records = [self.journal.records[offset] for offset in offsets]
-        self.learner.put(records[0].topic, FetchedBatch(records, -1))
+        self.learner.put(records[0].topic, FetchedBatch(records, -1, 1))
 
     def run(self, until: Callable[[], bool], finish: bool = False) -> None:
         async def work() -> None:

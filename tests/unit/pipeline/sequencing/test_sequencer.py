@@ -53,7 +53,7 @@ class Setup:
     def put(self, side: int, *headers: Header, value: bytes = b"v", timestamp_ms: int = 1) -> None:
         offset = self.kafka.flow(TOPICS[side]).received + 1
         record = Record(TOPICS[side], 0, offset, timestamp_ms, b"k", value, headers)
-        self.sequencer.put(TOPICS[side], FetchedBatch([record], -1))
+        self.sequencer.put(TOPICS[side], FetchedBatch([record], -1, 1))
 
     def sources(self) -> list[Source]:
         """The headers of all that is in the journal."""
@@ -169,7 +169,7 @@ def test_one_turn_of_the_event_loop_copies_one_batch(setup: Setup) -> None:
                 Record("features", 0, first + n, 1, b"k", b"v", ()) for n in range(2 * BATCH)
             ]
             flow.position = flow.end = first + 2 * BATCH
-            setup.sequencer.put("features", FetchedBatch(records, first - 1))
+            setup.sequencer.put("features", FetchedBatch(records, first - 1, 1))
         at_once = len(setup.journal.sent)
         async with asyncio.timeout(5):
             while len(setup.journal.sent) < 4 * BATCH:
@@ -195,7 +195,7 @@ def test_copying_does_not_hold_the_event_loop_for_long(
         await start(setup)
         records = [Record("features", 0, n, 1, b"k", b"v", ()) for n in range(10)]
         setup.kafka.flow("features").position = setup.kafka.flow("features").end = 10
-        setup.sequencer.put("features", FetchedBatch(records, -1))
+        setup.sequencer.put("features", FetchedBatch(records, -1, 1))
         at_once = len(setup.journal.sent)
         async with asyncio.timeout(5):
             while len(setup.journal.sent) < 10:
@@ -275,7 +275,7 @@ def test_a_dead_letter_is_within_the_limit_of_a_record(setup: Setup, size: int) 
         offset = setup.kafka.flow("features").received + 1
         own = [("n" * name, b"")] if name else []
         record = Record("features", 0, offset, 1, b"k" * key, b"v" * value, own)
-        setup.sequencer.put("features", FetchedBatch([record], -1))
+        setup.sequencer.put("features", FetchedBatch([record], -1, 1))
         assert setup.sequencer.copy_batch() == 1
         ((sent_key, sent_value, headers),) = setup.dead_letters.sent
         kept = producer_headers(headers)
@@ -287,7 +287,7 @@ def test_a_dead_letter_is_within_the_limit_of_a_record(setup: Setup, size: int) 
 def test_a_header_name_that_is_not_utf_8_leaves_a_stub_and_a_dead_letter(setup: Setup) -> None:
     """Seen: it ended the process at every start."""
     record = Record("features", 0, 0, 1, b"k", b"v", (), unreadable=True)
-    setup.sequencer.put("features", FetchedBatch([record], -1))
+    setup.sequencer.put("features", FetchedBatch([record], -1, 1))
     setup.put(FEATURES)
     assert setup.sequencer.copy_batch() == 2
     stub, copy = setup.sources()
