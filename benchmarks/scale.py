@@ -1,11 +1,10 @@
-"""Many streams in one partition: memory, time per record, snapshots, restore, pages.
+"""One partition with many streams: memory, time per record, snapshots, restore; the evaluator too.
 
 ``make speed`` or ``python -m benchmarks.scale``. A fold with few and with many streams is given the
 same number of records per stream, one stream after the other; then a snapshot of it is written by a
 thread while records go on, and it is restored. The evaluator is given predictions and labels of ten
-and a hundred thousand streams. Held: how long the event
-loop could do nothing else, at most; the work on one record included. Time is processor time where
-nothing waits.
+and a hundred thousand streams. Held: how long the event loop could do nothing else, at most; the
+work on one record included. Time is processor time where nothing waits.
 """
 
 import argparse

@@ -7,7 +7,7 @@
 | `evaluator` | predictions, labels | `evaluation.partition.PartitionEvaluator` |
 
 The work is done by the partition objects, each in a task of its own. An agent hands over; only the
-sequencer copies what comes at once, if nothing came before it.
+sequencer copies at once what comes while its task waits.
 """
 
 from __future__ import annotations

@@ -60,6 +60,8 @@ STATE_VERSION = 5
 """2, whose windows went by step, 3, without default labels, and 4, without thresholds and sets,
 were never released: not read."""
 BLOB = "evaluation"
+ERASED_MAX = 1024
+"""So many offsets of erased predictions, beyond those that are kept, may wait to be forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +209,9 @@ class Evaluation:
             self.view.forget_prediction(stream, at)
         self.pairs.drop(key)
         self._unmatched.pop(key, None)
+        if len(self._oldest) > 2 * len(self.pairs) + ERASED_MAX:
+            self._oldest = [offset for offset in self._oldest if offset in self.pairs]
+            heapq.heapify(self._oldest)
 
     def _truths(self, instance: PairedInstance) -> dict[int, Truth | None]:
         """What each prediction of an instance is scored with."""

@@ -172,6 +172,11 @@ class FaustApp:
         """The consumer may not read any more."""
         exit_now(FAILED, _without_rights(error))
 
+    def no_position(self, seconds: float) -> None:
+        """The offsets of the group could not be read, or a partition not be sought by them."""
+        why = f"the group's offsets could not be read and sought within {seconds:.0f} s"
+        exit_now(FAILED, f"{why}: see that the cluster is up; nothing is lost, start it again")
+
     def consumer_crashed(self, error: BaseException) -> None:
         """Faust's fetcher has ended: nothing would come any more, and Faust's shutdown may hang."""
         exit_if_known(error)
@@ -190,8 +195,8 @@ class FaustApp:
         )
         worker.spinner = None  # it writes escape codes, to a log file too
         # Modules and compiled kernels live as long as the process: a full collection that looks
-        # through all of them holds the event loop for some 70 ms. So do the learners once they are
-        # restored (`pipeline.runtime.partition`).
+        # through all of them holds the event loop for some 70 ms. So do learners once they are
+        # restored (`pipeline.runtime.partition`); theirs are freed by reference counts.
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)

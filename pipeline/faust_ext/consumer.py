@@ -11,6 +11,8 @@
 - Where one rebalance follows another, or the assignment was empty, Faust seeks while records flow;
   what comes after the seek is dropped with what came before, and nothing fetches it again. Here the
   flow stands still from an assignment to the end of its seek.
+- A seek that takes longer than a request may is the end of Faust's recovery, without a word: no
+  later rebalance resumes the flow. Here the process ends before that.
 - Faust compares generations when a batch is handed out, so a batch that was fetched before the
   rebalance may pass, or one that was fetched after the seek be dropped for good. Here a batch has
   the generation in which it was taken.
@@ -41,7 +43,10 @@ TURN_S = 0.002
 brokers their answers come at different moments."""
 WAIT_S = 1.0
 """How long a turn of the fetcher may wait for records; then it looks whether it is to end."""
+SEEK_SHARE = 0.9
+"""Of Faust's limit for a seek, which is that of a request."""
 NOTHING = -1
+"""No record was fetched yet."""
 
 
 class FetchedBatch(NamedTuple):
@@ -207,10 +212,24 @@ class SafeConsumer(driver.Consumer):
         await super().on_partitions_assigned(assigned, generation_id)
 
     async def perform_seek(self) -> None:
-        """Seek while nothing is handed out; the caller resumes the flow, if it is to flow."""
+        """Seek while nothing is handed out; the caller resumes the flow.
+
+        Ends the process if the cluster does not answer in time. Faust has the same limit, and takes
+        it for its own end: it would never seek again and never resume the flow.
+        """
         if self.flow_active:
             self.stop_flow()
-        await super().perform_seek()
+        limit_s = SEEK_SHARE * self.app.conf.broker_request_timeout
+        try:
+            await asyncio.wait_for(super().perform_seek(), limit_s)
+        except TimeoutError as error:
+            self._owner.no_position(limit_s)
+            raise error
+
+    def resume_flow(self) -> None:
+        """Go on, also with a question that has waited since before the flow was stopped."""
+        super().resume_flow()
+        self._thread.look_again()
 
 
 class SafeTransport(driver.Transport):

@@ -41,6 +41,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
+from aiokafka.consumer.fetcher import FetchResult, PartitionRecords
 from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
 from aiokafka.structs import TopicPartition
 from faust.transport.drivers import aiokafka as driver
@@ -125,8 +126,9 @@ class SafeConsumerThread(driver.AIOKafkaConsumerThread):
                 gather(fetcher, more=False)
                 return brought
             for fetched in fetcher._records.values():
-                if hasattr(fetched, "getall") and "getall" not in vars(fetched):
-                    fetched.getall = partial(_get_all, consumer.note_fetch, fetched)
+                if type(fetched) is FetchResult:
+                    fetched.__class__ = NotedFetch
+                    fetched.note = consumer.note_fetch
             await self._answer()
             return brought
 
@@ -223,19 +225,19 @@ class SafeConsumerThread(driver.AIOKafkaConsumerThread):
 
     async def seek_to_committed(self) -> Any:
         """Seek every partition; one of which nothing is committed goes back to its start."""
-        found = await super().seek_to_committed()
-        unread = [tp for tp, offset in found.items() if not offset]
-        if unread:
-            await self.call_thread(self._begin_again, self._ensure_consumer(), unread)
-        return found
+        return await self.call_thread(self._seek_to_committed, self._ensure_consumer())
 
-    async def _begin_again(self, driver_consumer: Any, partitions: Any) -> None:
-        """In the consumer's thread: a rebalance may have taken some of them away meanwhile."""
-        ours = set(partitions) & driver_consumer.assignment()
+    async def _seek_to_committed(self, driver_consumer: Any) -> Any:
+        """In the consumer's thread: the next rebalance may have taken partitions away meanwhile."""
+        if not driver_consumer.assignment():
+            return {}
+        found = await driver_consumer.seek_to_committed()
+        ours = {tp for tp, offset in found.items() if not offset} & driver_consumer.assignment()
+        for tp in ours:
+            self.consumer.fetched.pop(TP(*tp), None)
         if ours:
-            for tp in ours:
-                self.consumer.fetched.pop(TP(tp.topic, tp.partition), None)
             await driver_consumer.seek_to_beginning(*ours)
+        return found
 
 
 def note_resets(assignment: Any, request: Any, note: Callable[[TP, int], None]) -> None:
@@ -251,19 +253,26 @@ def note_resets(assignment: Any, request: Any, note: Callable[[TP, int], None]) 
                 note(TP(topic, partition), offset)
 
 
-def _get_all(note: Any, fetched: Any, records_max: int | None = None) -> list[Any]:
-    """In place of aiokafka's `getall`: take records, and note them with the positions around them.
+class NotedFetch(FetchResult):  # type: ignore[misc]  # no types
+    """What a fetch brought; whatever is taken of it is noted with the positions around it.
 
     aiokafka moves its position where it hands records out, and nothing comes between: what is noted
     there is in the true order, also among seeks, which are made in the same thread.
+
+    A class that aiokafka's object is given, and no function in the object, which would refer to it:
+    the bytes of a fetch would wait for the garbage collector.
     """
-    place = fetched._topic_partition
-    state = fetched._assignment.state_value(place)
-    before = state._position
-    records: list[Any] = type(fetched).getall(fetched, records_max)
-    if state._position != before:
-        note(TP(place.topic, place.partition), before, state._position, records)
-    return records
+
+    note: Callable[[TP, int, int, list[Any]], None]
+
+    def getall(self, max_records: int | None = None) -> list[Any]:
+        """Take records."""
+        state = self._assignment.state_value(self._topic_partition)
+        before = state._position
+        records: list[Any] = super().getall(max_records)
+        if state._position != before:
+            self.note(TP(*self._topic_partition), before, state._position, records)
+        return records
 
 
 def gather(fetcher: Any, more: bool) -> None:
@@ -283,17 +292,22 @@ def bound_headers(fetcher: Any, headers_max: int) -> None:
     async def bounded(*request: Any) -> Any:
         result = await fetch(*request)
         for fetched in fetcher._records.values():
-            records = getattr(fetched, "_partition_records", None)
-            if records is not None and not hasattr(records, "headers_max"):
+            records: Any = getattr(fetched, "_partition_records", None)
+            if type(records) is PartitionRecords:
+                records.__class__ = RecordsWithFewHeaders
                 records.headers_max = headers_max
-                records._consumer_record = partial(_with_few_headers, records)
         return result
 
     fetcher._proc_fetch_request = bounded
 
 
-def _with_few_headers(records: Any, place: Any, record: Any) -> Any:
-    made = type(records)._consumer_record(records, place, record)
-    if len(made.headers) <= records.headers_max:
-        return made
-    return replace(made, headers=made.headers[: records.headers_max + 1])
+class RecordsWithFewHeaders(PartitionRecords):  # type: ignore[misc]  # no types
+    """Records of a partition, each with at most one header more than allowed."""
+
+    headers_max: int
+
+    def _consumer_record(self, tp: Any, record: Any) -> Any:
+        made = super()._consumer_record(tp, record)
+        if len(made.headers) <= self.headers_max:
+            return made
+        return replace(made, headers=made.headers[: self.headers_max + 1])

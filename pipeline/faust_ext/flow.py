@@ -38,7 +38,7 @@ class PartitionFlow:
 
     @property
     def committed(self) -> int:
-        """The offset from which this generation reads; 0 if nothing was ever committed."""
+        """The newest commit that is known, at first what this generation reads from; 0 for none."""
         return int(self._app.consumer._committed_offset.get(self._tp) or 0)
 
     def accept(self, batch: FetchedBatch) -> list[Delivery]:

@@ -2,7 +2,8 @@
 
 docs/security.md shows it (`python -m pipeline.kafka.acls`), the tests grant exactly this, and
 worker and evaluator compare it at their start with what their user has, so that a missing right is
-one clear error at the start and not a failure hours later. Kafka implies Describe by Read,
+one clear error at the start and not a failure hours later; of a group only whether it can be seen:
+one that can be seen and not joined is an error when it is joined. Kafka implies Describe by Read,
 Write and Alter, and DescribeConfigs by AlterConfigs; an idempotent producer needs nothing beside
 Write (before Kafka 2.8: IdempotentWrite on the cluster).
 """

@@ -39,7 +39,7 @@ SETTINGS: ClientSettings = {
     "auto.offset.reset": "error",
     "log_level": 0,
 }
-NEVER_JOINED = KafkaError.GROUP_AUTHORIZATION_FAILED
+GROUP_HIDDEN = KafkaError.GROUP_AUTHORIZATION_FAILED
 """librdkafka wants a group's name and looks for its coordinator even if it is never joined; a
 user without rights to that group can read all the same, so a reader outside groups needs no such
 right and ignores this error."""
@@ -169,7 +169,7 @@ class Reader:
         if error.code() == KafkaError._PARTITION_EOF:
             place = message.topic() or "", message.partition() or 0
             self._ends[place] = message.offset() or 0
-        elif error.code() == NEVER_JOINED and not self._in_group:
+        elif error.code() == GROUP_HIDDEN and not self._in_group:
             pass
         elif error.code() not in _TRANSIENT and not error.retriable():
             raise KafkaException(error)
@@ -275,7 +275,7 @@ def committed_offsets(
 def is_hidden(client: ClientSettings, group: str, topic: str) -> bool:
     """Whether our user has no right to see a group: then it may not join it either."""
     found = _ask_committed(client, group, topic, [0])
-    return isinstance(found, KafkaError) and found.code() == NEVER_JOINED
+    return isinstance(found, KafkaError) and found.code() == GROUP_HIDDEN
 
 
 def _ask_committed(
@@ -300,7 +300,7 @@ def _ask_committed(
                 error: KafkaError = failure.args[0]
             message = consumer.poll(0)
             hidden = message.error() if message is not None else None
-            if hidden is not None and hidden.code() == NEVER_JOINED:
+            if hidden is not None and hidden.code() == GROUP_HIDDEN:
                 return hidden
             if error.code() in _AUTH or time.monotonic() > until:
                 return error

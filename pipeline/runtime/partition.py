@@ -65,11 +65,12 @@ async def of_each(
 
 
 async def wait_for_event(event: asyncio.Event, limit_s: float) -> None:
-    """Wait until an event is set, and set it after `limit_s`.
+    """Clear an event and wait until it is set; it is set after `limit_s`.
 
     `asyncio.wait_for` makes a task of every wait, and `asyncio.timeout` costs several times as much
     as a timer: at an even pace there is a wait for every record.
     """
+    event.clear()
     timer = asyncio.get_running_loop().call_later(limit_s, event.set)
     try:
         await event.wait()
@@ -96,6 +97,12 @@ class Inbox(deque[Delivery]):
         """Take the first."""
         self.occupied -= self._sizes.popleft()
         return super().popleft()
+
+    def clear(self) -> None:
+        """Drop all."""
+        super().clear()
+        self._sizes.clear()
+        self.occupied = 0
 
 
 class Partition(ABC, Generic[State]):
@@ -194,8 +201,9 @@ class Partition(ABC, Generic[State]):
         """Restore, then follow, for as long as the partition is assigned."""
         while True:
             try:
-                self.state = state = await asyncio.to_thread(self._restore)
-                await self._follow(state)
+                # No name of its own for the state: it is to be gone before the next restore.
+                self.state = await asyncio.to_thread(self._restore)
+                await self._follow(self.state)
             except AbandonedError:
                 return
             except OvertakenError:
@@ -220,6 +228,7 @@ class Partition(ABC, Generic[State]):
     async def _follow(self, state: State) -> None:
         while True:
             if not self.ready.is_set() and self.caught_up(state):
+                gc.collect()  # what is garbage now would stay for ever
                 gc.freeze()  # what was restored stays; a full collection of it holds the loop
                 self.ready.set()
                 self._event(EventKind.STARTED, f"{self.restored_records} records read again")
@@ -237,7 +246,6 @@ class Partition(ABC, Generic[State]):
 
     async def _wait(self, limit_s: float) -> None:
         """Wait until a record comes, at most `limit_s`."""
-        self._wake.clear()
         await wait_for_event(self._wake, limit_s)
 
     async def in_thread(
@@ -292,11 +300,18 @@ class Partition(ABC, Generic[State]):
         self.kafka.stop_reading()
 
     def abandon(self) -> None:
-        """The partition was revoked: stop reading and saving."""
+        """The partition was revoked: stop reading and saving, and free the memory.
+
+        This object itself is out of the garbage collector's sight since its learners are, and it is
+        part of a cycle: what it refers to would stay for ever.
+        """
         self.stop_reading()
         self.checkpoints.cancel()
         if self.ready.is_set():
             self._event(EventKind.STOPPED, "the partition was given to another process")
+        self.state = None
+        for queue in self.inbox.values():
+            queue.clear()
 
     async def finish(self) -> None:
         """A last checkpoint before an orderly end; the run has been cancelled before."""

@@ -73,6 +73,12 @@ class Merge:
             self._waiting_since = now_ms
         return self._pop(full) if now_ms - self._waiting_since >= self._wait_ms else None
 
+    def clear(self) -> None:
+        """Drop all."""
+        for each in (*self._sides, *self._sizes):
+            each.clear()
+        self._occupied = [0, 0]
+
     def _pop(self, side: int) -> SourceRecord:
         self._occupied[side] -= self._sizes[side].popleft()
         return self._sides[side].popleft()

@@ -131,8 +131,8 @@ class PartitionSequencer:
         self._committed: list[int | None] = [None, None]
         self._wake = asyncio.Event()
         self._waits_for_learner = False
-        self._copies = False
-        """Whether what comes is copied at once: all that came before is, and `run` waits."""
+        self._run_waits = False
+        """Whether `run` waits for more: what comes is copied at once then."""
         self._ages = [LeastAge(), LeastAge()]
         self._stage = StageTime("sequence")
         self.copied = 0
@@ -157,8 +157,8 @@ class PartitionSequencer:
         if full or (size >= AHEAD and not self._merge.size(1 - side) and self._lags(1 - side)):
             # Pause the side that is ahead: records of the other may be queued behind it in Faust.
             self._flows[side].pause()
-        if not (self._copies and self._copy_all()):
-            self._copies = False  # the rest is copied by `run`, which lets others have their turn
+        if not (self._run_waits and self._copy_until_blocked()):
+            self._run_waits = False  # `run` copies the rest, and lets others have their turn
             self._wake.set()
 
     async def run(self) -> None:
@@ -174,13 +174,12 @@ class PartitionSequencer:
         await self._repair(points)
         while True:
             await self._outbox.wait_for_space()
-            if self._copy_all():
-                self._wake.clear()
-                self._copies = True
+            if self._copy_until_blocked():
+                self._run_waits = True
                 try:
                     await wait_for_event(self._wake, IDLE_S)
                 finally:
-                    self._copies = False
+                    self._run_waits = False
             else:
                 await asyncio.sleep(0)
             self._outbox.poll()
@@ -216,8 +215,11 @@ class PartitionSequencer:
             for source in sources:
                 self._copy(source)
 
-    def _copy_all(self) -> bool:
-        """Copy what may be copied now; whether that was all, so that something must come first."""
+    def _copy_until_blocked(self) -> bool:
+        """Copy what may be copied now, for a moment; whether nothing more may be copied.
+
+        Then a record of the other side must come first, or the learner is far behind.
+        """
         behind = self._journal.last_offset + 1 - self._learner.next_offset
         self._waits_for_learner = behind > self._config.ahead_max
         if self._waits_for_learner:
@@ -381,8 +383,9 @@ class PartitionSequencer:
         self._kafka.stop_reading()
 
     def abandon(self) -> None:
-        """The partition was revoked."""
+        """The partition was revoked: what it held is fetched by another process."""
         self.stop_reading()
+        self._merge.clear()
 
     async def finish(self) -> None:
         """Nothing to save: the worker commits the source offsets."""

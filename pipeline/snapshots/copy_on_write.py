@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from threading import Lock
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from dtgol_core.state import Snapshot
 
@@ -65,16 +65,22 @@ class CopyOnWrite(Mapping[str, Copy], Generic[Copy]):
         return len(self._names)
 
 
+class Packed(NamedTuple):
+    """A snapshot as it waits: its JSON values as text, and the rest of it."""
+
+    manifest: str
+    rest: Snapshot
+
+
 def _pack(copy: Any) -> Any:
-    """A copy as it waits: of a `Snapshot` its JSON values as text, and the rest of it."""
+    """A copy as it waits."""
     if isinstance(copy, Snapshot):
-        return json.dumps(copy.manifest), replace(copy, manifest={})
+        return Packed(json.dumps(copy.manifest), replace(copy, manifest={}))
     return copy
 
 
 def _unpack(packed: Any) -> Any:
     """What `_pack` was given."""
-    if isinstance(packed, tuple):
-        text, rest = packed
-        return replace(rest, manifest=json.loads(text))
+    if isinstance(packed, Packed):
+        return replace(packed.rest, manifest=json.loads(packed.manifest))
     return packed

@@ -176,6 +176,8 @@ def at_fetch(pause: Pause) -> None:
             return {}
         records = await fetch(self, active_partitions, timeout)
         silent = bool(records) and pause.due()
+        if silent:
+            pause.report()
         return records
 
     patch.object(SafeConsumer, "_getmany", silenced).start()

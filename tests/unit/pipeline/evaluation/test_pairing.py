@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dtgol_core.ids import id_hash
 from dtgol_core.state import SnapshotError, digest, encode
+from pipeline.evaluation import pairing
 from pipeline.evaluation.pairing import BLOB, Bounds, Evaluation
 from pipeline.evaluation.pairs import CHUNK_OFFSETS, PAIR_BYTES, key_of
 from pipeline.evaluation.view import PartitionView
@@ -338,6 +339,17 @@ def test_what_was_erased_is_not_forgotten_again_where_memory_is_full() -> None:
     assert pairs.pairs.offsets() == [3, 4, 5]
     assert pairs.counts["predictions/unlabelled"] == 2
     assert pairs.floor == 2
+
+
+def test_what_was_erased_takes_no_memory_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairing, "ERASED_MAX", 4)
+    pairs = evaluation()
+    pairs.predict(predicted(1000, "kept"))
+    for number in range(50):
+        pairs.predict(predicted(number, f"i{number}"))
+        pairs.erase("s", id_hash(f"i{number}"))
+        assert len(pairs._oldest) <= 2 * len(pairs.pairs) + 4
+    assert pairs.pairs.offsets() == [1000]
 
 
 # --- thresholds, sets, memory ---------------------------------------------------------------------

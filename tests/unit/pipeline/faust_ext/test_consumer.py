@@ -101,6 +101,7 @@ def test_nothing_is_handed_out_during_a_seek(
     """Faust may have resumed the flow for a rebalance before, and empties its queues at the end."""
     steps: list[str] = []
     consumer.flow_active = active
+    consumer.app.conf = SimpleNamespace(broker_request_timeout=60.0)
 
     def stop() -> None:
         steps.append("stop")
@@ -112,6 +113,38 @@ def test_nothing_is_handed_out_during_a_seek(
     monkeypatch.setattr(driver.Consumer, "perform_seek", seek)
     asyncio.run(consumer.perform_seek())
     assert steps == (["stop", "seek"] if active else ["seek"])
+
+
+def test_a_seek_without_an_answer_ends_the_process_before_faust_gives_up(
+    consumer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Faust's recovery takes its own time-out for the end of the service, and says nothing."""
+    gone: list[float] = []
+    consumer.flow_active = False
+    consumer.app.conf = SimpleNamespace(broker_request_timeout=0.1)
+    consumer.app.owner.no_position = gone.append
+
+    async def seek(_: Any) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(driver.Consumer, "perform_seek", seek)
+
+    async def with_the_limit_of_faust() -> None:
+        await asyncio.wait_for(consumer.perform_seek(), 10)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(with_the_limit_of_faust())
+    assert gone == [pytest.approx(0.09)]
+
+
+def test_a_flow_that_goes_on_looks_at_what_was_fetched(
+    consumer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+    monkeypatch.setattr(Consumer, "resume_flow", lambda _: steps.append("resume"))
+    consumer._thread = SimpleNamespace(look_again=lambda: steps.append("look"))
+    consumer.resume_flow()
+    assert steps == ["resume", "look"]
 
 
 def test_nothing_is_handed_out_between_an_assignment_and_its_seek(

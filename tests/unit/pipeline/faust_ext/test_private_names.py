@@ -13,12 +13,14 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer
 from aiokafka.consumer.fetcher import Fetcher, FetchResult, PartitionRecords
+from aiokafka.consumer.group_coordinator import GroupCoordinator
 from aiokafka.consumer.subscription_state import (
     Assignment,
     SubscriptionState,
     TopicPartitionState,
 )
 from aiokafka.record.default_records import _DefaultRecordBatchPy
+from faust.app import App
 from faust.tables import TableManager
 from faust.transport.conductor import Conductor
 from faust.transport.consumer import Consumer, ThreadDelegateConsumer
@@ -43,7 +45,11 @@ USED: list[tuple[Any, list[str]]] = [
     (Consumer, ["_commit_offsets", "_committed_offset", "_drain_messages", "perform_seek"]),
     (Consumer, ["_active_partitions", "resume_partitions", "consumer_stopped_errors"]),
     (Consumer, ["callback", "suspend_flow", "can_resume_flow", "wait_first", "flow_active"]),
-    (Consumer, ["stop_flow"]),
+    (Consumer, ["stop_flow", "resume_flow", "on_partitions_assigned"]),
+    (Fetcher, ["_fetch_task"]),
+    (AIOKafkaConsumer, ["_coordinator", "_closed", "seek_to_committed", "seek_to_beginning"]),
+    (GroupCoordinator, ["check_errors"]),
+    (App, ["consumer_generation_id"]),
     (driver.Consumer, ["_to_message"]),
     (ThreadDelegateConsumer, ["_thread", "_getmany", "_new_consumer_thread"]),
     (FaustFetcher, ["_drain_messages"]),

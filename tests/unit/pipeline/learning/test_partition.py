@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import orjson
 import pytest
 
 from dtgol_core.config import Config
-from pipeline.errors import FoldBugError, RefusalError
+from pipeline.errors import FoldBugError, OvertakenError, RefusalError
 from pipeline.faust_ext.consumer import FetchedBatch
 from pipeline.kafka.record import Record
 from pipeline.learning.fold import Fold
@@ -282,6 +283,50 @@ def test_a_partition_that_is_taken_away_in_a_restore_ends_quietly() -> None:
 
     asyncio.run(work())
     assert setup.learner.state is None
+
+
+def test_a_partition_that_was_taken_away_takes_no_memory() -> None:
+    """It is out of the garbage collector's sight since it was ready; found in a review."""
+    setup = Setup(records=2)
+    setup.put(0, 1)
+    setup.run(setup.learner.ready.is_set)
+    setup.journal.features("waits", {"v": 1})
+    setup.put(2)
+    assert setup.learner.waiting == 1
+    fold = weakref.ref(setup.learner.state)
+    assert fold() is not None
+    setup.learner.abandon()
+    assert fold() is None
+    assert setup.learner.waiting == 0
+    assert [queue.occupied for queue in setup.learner.inbox.values()] == [0]
+
+
+def test_while_it_restores_again_the_state_before_is_gone() -> None:
+    setup = Setup(records=2)
+    alive: list[list[bool]] = []
+    restore = setup.learner.restore
+    states: list[weakref.ref[Any]] = []
+
+    def noted() -> Any:
+        alive.append([state() is not None for state in states])
+        state = restore()
+        states.append(weakref.ref(state))
+        return state
+
+    setup.learner.restore = noted  # type: ignore[method-assign]
+    setup.put(0, 1)
+    process = setup.learner.process
+    failed: list[int] = []
+
+    async def overtaken_once(*given: Any) -> bool:
+        if not failed:
+            failed.append(1)
+            raise OvertakenError
+        return await process(*given)
+
+    setup.learner.process = overtaken_once  # type: ignore[assignment, method-assign]
+    setup.run(lambda: setup.learner.ready.is_set() and setup.learner.waiting == 0)
+    assert alive == [[], [False]]
 
 
 def test_a_restore_waits_for_the_kernels_and_ends_with_their_error() -> None:

@@ -74,6 +74,13 @@ def test_a_label_waits_until_features_were_asked_for_after_it_came(setup: Setup)
     assert setup.sequencer.copy_batch() == 1
 
 
+def test_a_partition_that_was_taken_away_holds_no_records(setup: Setup) -> None:
+    setup.put(LABELS)
+    assert setup.sequencer.health()["held_for_merge"] == 1
+    setup.sequencer.abandon()
+    assert setup.sequencer.health()["held_for_merge"] == 0
+
+
 def test_a_label_does_not_wait_for_ever(setup: Setup) -> None:
     setup.put(LABELS)
     setup.now_ms += HOLD_MS - 1
@@ -117,7 +124,7 @@ async def start(setup: Setup) -> asyncio.Task[None]:
     run = asyncio.create_task(setup.sequencer.run())
     setup.learner.ready.set()
     async with asyncio.timeout(5):
-        while not setup.sequencer._copies:
+        while not setup.sequencer._run_waits:
             await asyncio.sleep(0)
     return run
 
