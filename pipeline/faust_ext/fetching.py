@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -126,9 +127,11 @@ class SafeConsumerThread(driver.AIOKafkaConsumerThread):
                 gather(fetcher, more=False)
                 return brought
             for fetched in fetcher._records.values():
-                if type(fetched) is FetchResult:
-                    fetched.__class__ = NotedFetch
-                    fetched.note = consumer.note_fetch
+                if type(fetched) is FetchResult and "getall" not in vars(fetched):
+                    # aiokafka goes by the class, so it has a function of its own, and that a weak
+                    # reference: in a cycle the bytes of a fetch would wait for the collector.
+                    own = partial(_get_all, consumer.note_fetch, weakref.ref(fetched))
+                    fetched.getall = own
             await self._answer()
             return brought
 
@@ -253,26 +256,21 @@ def note_resets(assignment: Any, request: Any, note: Callable[[TP, int], None]) 
                 note(TP(topic, partition), offset)
 
 
-class NotedFetch(FetchResult):  # type: ignore[misc]  # no types
-    """What a fetch brought; whatever is taken of it is noted with the positions around it.
+def _get_all(
+    note: Any, reference: weakref.ref[FetchResult], records_max: int | None = None
+) -> list[Any]:
+    """In place of aiokafka's `getall`: take records, and note them with the positions around them.
 
     aiokafka moves its position where it hands records out, and nothing comes between: what is noted
     there is in the true order, also among seeks, which are made in the same thread.
-
-    A class that aiokafka's object is given, and no function in the object, which would refer to it:
-    the bytes of a fetch would wait for the garbage collector.
     """
-
-    note: Callable[[TP, int, int, list[Any]], None]
-
-    def getall(self, max_records: int | None = None) -> list[Any]:
-        """Take records."""
-        state = self._assignment.state_value(self._topic_partition)
-        before = state._position
-        records: list[Any] = super().getall(max_records)
-        if state._position != before:
-            self.note(TP(*self._topic_partition), before, state._position, records)
-        return records
+    fetched: Any = reference()
+    state = fetched._assignment.state_value(fetched._topic_partition)
+    before = state._position
+    records: list[Any] = FetchResult.getall(fetched, records_max)
+    if state._position != before:
+        note(TP(*fetched._topic_partition), before, state._position, records)
+    return records
 
 
 def gather(fetcher: Any, more: bool) -> None:
