@@ -376,9 +376,8 @@ class DelayTable:
     def _leave(self, step: int, setting: str) -> Departure:
         """Take out an instance by a setting, and decide what is learnt of it."""
         label = self._labels.pop(step, None)
-        if label is not None:
-            self._queue.remove(step)
-            heapq.heapify(self._queue)
+        if label is not None:  # the oldest of all then, and so of the queue
+            heapq.heappop(self._queue)
             return Departure(*self._settle(step, label), setting, label, defaulted=False)
         default = self._config.expired
         if default != "drop":
@@ -402,8 +401,13 @@ class DelayTable:
         return LabelOutcome.CONFIRMED if known == label else LabelOutcome.CORRECTION_TOO_LATE
 
     def ends_at(self, step: int) -> bool:
-        """Whether the rows are those of all steps up to this one, so that the next one fits."""
-        return all(
+        """Whether the rows are those of all steps up to this one, so that the next one fits.
+
+        A block that is not full is there even if nothing in it waits.
+        """
+        number, row = divmod(step, BLOCK_STEPS)
+        there = step == 0 or row == BLOCK_STEPS - 1 or number in self._blocks
+        return there and all(
             len(block.ids) == min(BLOCK_STEPS, step + 1 - number * BLOCK_STEPS)
             for number, block in self._blocks.items()
         )

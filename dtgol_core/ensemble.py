@@ -98,7 +98,8 @@ class Ensemble:
         ensemble.table[LATENT_RISK] = snapshot["latent_risk"]
         ensemble.table[ORIGINAL_RISK] = snapshot["original_risk"]
         ensemble.table[RISK_LABELS] = require_count(snapshot["labels_learnt"])
-        if not 0.0 <= ensemble.table[: ORIGINAL_RISK + 1].max() < math.inf:
+        risks = ensemble.table[: ORIGINAL_RISK + 1]
+        if not ((risks >= 0.0) & (risks < math.inf)).all():
             raise SnapshotError("the snapshot is damaged: a risk that is no sum of losses")
         return ensemble
 

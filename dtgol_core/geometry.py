@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dtgol_core import buffer as fine
-from dtgol_core import graph as ascents
+from dtgol_core import buffer as buffer_loops
+from dtgol_core import graph as graph_loops
 from dtgol_core.buffer import FREE, NOBODY, STEP, BufferState, FineBuffer
 from dtgol_core.compiled import compiled, in_place
 from dtgol_core.config import GraphConfig
@@ -100,11 +100,11 @@ def enter(
 ) -> int:
     """Let the present record in and bring the graph up to date; its slot."""
     vectors, columns, nodes, _ = buffer
-    slot = fine.enter(buffer, step, spaces)
+    slot = buffer_loops.enter(buffer, step, spaces)
     if linked:
         latent = vectors[0], columns[0]
-        ascents.insert(graph, slot, latent)
-        ascents.update(graph, nodes[STEP], latent)
+        graph_loops.insert(graph, slot, latent)
+        graph_loops.update(graph, nodes[STEP], latent)
     return slot
 
 
@@ -112,7 +112,7 @@ def enter(
 def join(buffer: BufferState, graph: GraphState, linked: bool, slot: int, most: int) -> None:
     """Let a slot join the window, and the oldest leave it if there are too many."""
     _, _, _, lists = buffer
-    _leave(buffer, graph, linked, fine.join_window(lists, slot, most))
+    _leave(buffer, graph, linked, buffer_loops.join_window(lists, slot, most))
 
 
 @compiled
@@ -128,22 +128,22 @@ def verify(
     """Let a learnt instance join the verified ones, and the oldest of these leave if there are too
     many. One that had left the window comes back: a slot must be free."""
     vectors, columns, nodes, lists = buffer
-    slot = fine.find(nodes, step)
-    if not fine.admits(nodes, lists, step, most):
+    slot = buffer_loops.find(nodes, step)
+    if not buffer_loops.admits(nodes, lists, step, most):
         _leave(buffer, graph, linked, slot)
         return
     if slot == NOBODY:
-        slot = fine.enter(buffer, step, spaces)
+        slot = buffer_loops.enter(buffer, step, spaces)
         if linked:
-            ascents.insert(graph, slot, (vectors[0], columns[0]))
-    _leave(buffer, graph, linked, fine.verify(nodes, lists, slot, label, most))
+            graph_loops.insert(graph, slot, (vectors[0], columns[0]))
+    _leave(buffer, graph, linked, buffer_loops.verify(nodes, lists, slot, label, most))
 
 
 @compiled
 def forget(buffer: BufferState, graph: GraphState, linked: bool, step: int) -> None:
     """Let the instance of a step go, if it is here."""
     _, _, nodes, _ = buffer
-    _leave(buffer, graph, linked, fine.find(nodes, step))
+    _leave(buffer, graph, linked, buffer_loops.find(nodes, step))
 
 
 @compiled
@@ -152,5 +152,5 @@ def _leave(buffer: BufferState, graph: GraphState, linked: bool, slot: int) -> N
     if slot == NOBODY:
         return
     if linked:
-        ascents.evict(graph, slot, (vectors[0], columns[0]))
-    fine.leave(buffer, slot)
+        graph_loops.evict(graph, slot, (vectors[0], columns[0]))
+    buffer_loops.leave(buffer, slot)

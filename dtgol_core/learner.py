@@ -157,6 +157,8 @@ class Learner:
 
         A record that is refused, or whose id has been answered before, changes nothing but counts.
         """
+        if not id:
+            raise ValueError("an id is not empty")
         self._require_whole()
         record = self.columns.read(x)
         if isinstance(record, Rejection):
@@ -192,10 +194,10 @@ class Learner:
         hash = id_hash(id)
         if outcome is LabelOutcome.CORRECTION_TOO_LATE:
             settled = self.delay.settled.find(hash)
-            assert settled is not None
-            had = [expert.correct(settled.step, int(y)) for expert in self.experts.values()]
-            if any(had):
-                outcome = LabelOutcome.CORRECTED_RELABELLED
+            if settled is not None:  # else nothing is remembered any more: `settled_max` is 0 now
+                had = [expert.correct(settled.step, int(y)) for expert in self.experts.values()]
+                if any(had):
+                    outcome = LabelOutcome.CORRECTED_RELABELLED
         self.counts[outcome] += 1
         setting = self.delay.expired_by(hash) if outcome is LabelOutcome.LATE else None
         if setting is not None:
@@ -214,6 +216,7 @@ class Learner:
         Returns the id once for each instance that was found.
         """
         self._require_whole()
+        self._interrupted = True
         settled = self.delay.settled.find(hash)
         found = self.delay.erase(hash)
         steps = {step for _, step in found if step} | ({settled.step} if settled else set())
@@ -221,6 +224,7 @@ class Learner:
             self.combination.forget(step)
             for expert in self.experts.values():
                 expert.forget(step)
+        self._interrupted = False
         self.counts["erased"] += 1
         return [id for id, _ in found]
 
@@ -240,6 +244,7 @@ class Learner:
 
     def drop_oldest_early(self) -> str:
         """Give up the label that was held longest; its id."""
+        self._require_whole()
         self.counts["orphaned"] += 1
         return self.delay.drop_oldest_early()
 
@@ -253,6 +258,7 @@ class Learner:
 
     def retype(self, feature: str, kind: FeatureKind) -> Rejection | None:
         """Give a feature another kind; all else that was learnt stays."""
+        self._require_whole()
         return self.columns.retype(feature, kind)
 
     def _require_whole(self) -> None:
@@ -291,6 +297,7 @@ class Learner:
             instance.numbers[place] = answer
         p, weights, guard = self.combination.combine(instance.numbers)
         instance.numbers[self._p] = p
+        reasons = self._why(instance, p, why) if why else ()
         self.combination.begin_second(self.step)
         if self.combination.again:
             self._answer_again()
@@ -313,7 +320,7 @@ class Learner:
             ),
             guard=dict(zip(self.combination.members, guard, strict=True)),
             set=self.sets.of(p),
-            why=self._why(instance, p, why) if why else (),
+            why=reasons,
             conflicts=record.conflicts,
             missing=record.missing,
             learnt=tuple(learnt),

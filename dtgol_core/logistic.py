@@ -1,8 +1,8 @@
 """The compiled loops of tracks and soft labels: logistic regressions over rows of the fine buffer.
 
 Weights have the bias first; a set of rows is named by its slots.
-Sums run over columns or rows in their order, one sum beside the other, never one sum in parts: the
-bits are those of the plain formula.
+Sums run over columns or rows in their order, one sum beside the other, never one sum in parts, with
+product and sum rounded once.
 """
 
 from typing import TypeAlias

@@ -39,8 +39,8 @@ class Marginals:
     -----
     Continuous: ``z = Φ⁻¹((#{<x} + (#{=x} + 1)/2) / (n + 1))``; mid-ranks keep a tied or constant
     column at the centre. Ordinal: ``z`` is the mean of a standard normal truncated to
-    ``(Φ⁻¹(#{<x}/n), Φ⁻¹(#{≤x}/n)]``. Cost per row: one pass over the window of every observed
-    column.
+    ``(Φ⁻¹(#{<x}/n), Φ⁻¹(#{≤x}/n)]``. Cost per row: three passes over the window of every
+    observed column (counts, sum, squares).
 
     References
     ----------

@@ -1,7 +1,7 @@
 """Residual trees as compiled loops over their arrays: answering, counting labels, growing.
 
 `dtgol_core.experts.forest` has the formula, the state and its checks. What grows is spread over
-labels: `learn` goes on from where `numbers` and `stack` say. One file of 500 lines, for the loops
+labels: `learn` goes on from where `numbers` and `stack` say. One long file, for the loops
 call each other with the same arrays.
 """
 
@@ -36,7 +36,8 @@ rows equally well the first wins, and rounding decides nothing."""
 RANGE_MIN = 1e-9
 CURVATURE_MIN = 1e-3
 LOGIT_MAX = 8.0
-VISITS = ROWS * DRAWS * DEPTH // 48
+LABELS_PER_TREE = 48
+VISITS = ROWS * DRAWS * DEPTH // LABELS_PER_TREE
 """Row visits per label: the largest tree is finished before the ring overwrites one of its rows."""
 LEAVES = ROWS // SIDE_ROWS_MIN
 NODES = 2 * LEAVES - 1
@@ -47,7 +48,7 @@ OPEN = -1
 """In place of a leaf's number: the node waits on the stack."""
 ERASED = -1
 """In place of the step of a row."""
-GROWN = TREES
+GROWING = TREES
 """The row of the arrays of trees in which one grows."""
 MEMORY = 0.9999
 NUMBERS = range(9)
@@ -174,17 +175,17 @@ def learn(
         rows[column, slot] = u[column + 1]
     labels[slot], steps[slot] = label, step
     numbers[LABELS] += 1
-    growing = feature[GROWN], threshold[GROWN], child[GROWN], sums[GROWN]
+    growing = feature[GROWING], threshold[GROWING], child[GROWING], sums[GROWING]
     mean = table[bayes.MEAN]
     ring = rows, labels, steps
     if _grow(*growing, *ring, mean, numbers, stack, slots, residuals[0], residuals[1]):
         _catch_up(*growing, *ring, numbers[BEGAN], numbers[LABELS], mean)
         tree, count = numbers[FINISHED] % TREES, numbers[NODE_COUNT]
         nodes[tree] = count
-        feature[tree, :count] = feature[GROWN, :count]
-        threshold[tree, :count] = threshold[GROWN, :count]
-        child[tree, :count] = child[GROWN, :count]
-        sums[tree, : numbers[LEAF_COUNT]] = sums[GROWN, : numbers[LEAF_COUNT]]
+        feature[tree, :count] = feature[GROWING, :count]
+        threshold[tree, :count] = threshold[GROWING, :count]
+        child[tree, :count] = child[GROWING, :count]
+        sums[tree, : numbers[LEAF_COUNT]] = sums[GROWING, : numbers[LEAF_COUNT]]
         numbers[FINISHED] += 1
     return answer
 
@@ -202,8 +203,8 @@ def _grow(
     numbers: IntArray,
     stack: IntArray,
     slots: ShortArray,
-    slope: FloatArray,
-    bend: FloatArray,
+    gradient: FloatArray,
+    curvature: FloatArray,
 ) -> bool:
     """Spend the visits of one label on the growing tree; whether no node of it is left open."""
     numbers[CREDIT] = min(numbers[CREDIT] + VISITS, VISITS)
@@ -214,25 +215,27 @@ def _grow(
     threshold, left_sums = np.empty(DRAWS, dtype=np.float32), np.empty((2, DRAWS))
     while numbers[CREDIT] > 0:
         if numbers[ON_STACK] == 0:
-            _begin(rows, labels, steps, labels_learnt, mean, numbers, stack, slots, slope, bend)
+            _begin(
+                rows, labels, steps, labels_learnt, mean, numbers, stack, slots, gradient, curvature
+            )
             features[0], thresholds[0], children[0] = LEAF, 0.0, OPEN
         numbers[ON_STACK] -= 1
         entry = numbers[ON_STACK]
         first, end, node, depth = stack[entry, 0], stack[entry, 1], stack[entry, 2], stack[entry, 3]
-        total, total_bend = 0.0, 0.0
+        total, total_curvature = 0.0, 0.0
         for position in range(first, end):
-            total += slope[position]
-            total_bend += bend[position]
+            total += gradient[position]
+            total_curvature += curvature[position]
         split, at = -1, np.float32(0.0)
         if end - first >= 2 * SIDE_ROWS_MIN and depth < DEPTH:
             numbers[CREDIT] -= DRAWS * (end - first)
             split, at = _best_split(
                 rows,
                 slots[first:end],
-                slope[first:end],
-                bend[first:end],
+                gradient[first:end],
+                curvature[first:end],
                 total,
-                total_bend,
+                total_curvature,
                 numbers,
                 values,
                 drawn,
@@ -242,11 +245,11 @@ def _grow(
         if split < 0:
             leaf = numbers[LEAF_COUNT]
             children[node] = leaf
-            sums[leaf, 0], sums[leaf, 1] = total, total_bend
+            sums[leaf, 0], sums[leaf, 1] = total, total_curvature
             numbers[LEAF_COUNT] += 1
         else:
             middle = first + _part(
-                rows[split], at, slots[first:end], slope[first:end], bend[first:end]
+                rows[split], at, slots[first:end], gradient[first:end], curvature[first:end]
             )
             left = numbers[NODE_COUNT]
             features[node], thresholds[node], children[node] = split, at, left
@@ -280,8 +283,8 @@ def _begin(
     numbers: IntArray,
     stack: IntArray,
     slots: ShortArray,
-    slope: FloatArray,
-    bend: FloatArray,
+    gradient: FloatArray,
+    curvature: FloatArray,
 ) -> None:
     """Put the newest rows in order of age with their residuals, and the root on the stack.
 
@@ -298,8 +301,8 @@ def _begin(
         slot = (labels_learnt - 1 - age) % RING
         p, weight = _offset(logits[slot]), exp(-age / AGE)
         slots[count] = slot
-        slope[count] = weight * (labels[slot] - p)
-        bend[count] = weight * max(p * (1.0 - p), CURVATURE_MIN)
+        gradient[count] = weight * (labels[slot] - p)
+        curvature[count] = weight * max(p * (1.0 - p), CURVATURE_MIN)
         count += steps[slot] != ERASED
     stack[0, 0], stack[0, 1], stack[0, 2], stack[0, 3] = 0, count, 0, 0
     numbers[ON_STACK], numbers[NODE_COUNT], numbers[LEAF_COUNT] = 1, 1, 0
@@ -311,10 +314,10 @@ def _begin(
 def _best_split(
     rows: SingleArray,
     slots: ShortArray,
-    slope: FloatArray,
-    bend: FloatArray,
+    gradient: FloatArray,
+    curvature: FloatArray,
     total: float,
-    total_bend: float,
+    total_curvature: float,
     numbers: IntArray,
     values: SingleArray,
     drawn: IntArray,
@@ -326,21 +329,21 @@ def _best_split(
     The last four arrays are work space.
     """
     count, split, at = len(slots), -1, np.float32(0.0)
-    best = total * total / (total_bend + RIDGE)
-    feature, below, left, left_bend = drawn[0], drawn[1], left_sums[0], left_sums[1]
+    best = total * total / (total_curvature + RIDGE)
+    feature, below, left, left_curvature = drawn[0], drawn[1], left_sums[0], left_sums[1]
     seed, counter = numbers[FINISHED] + 1, numbers[DRAW_COUNT]
     numbers[DRAW_COUNT] += 2 * DRAWS
     for draw in range(DRAWS):
         feature[draw] = int(_uniform(seed, counter + 2 * draw) * len(rows))
     for draw in range(0, DRAWS, 4):
         _thresholds(rows, slots, feature, draw, seed, counter, values, threshold, below)
-        _left_sums(values, threshold, draw, slope, bend, left, left_bend, below)
+        _left_sums(values, threshold, draw, gradient, curvature, left, left_curvature, below)
     for draw in range(DRAWS):
         if below[draw] < SIDE_ROWS_MIN or count - below[draw] < SIDE_ROWS_MIN:
             continue
-        right, right_bend = total - left[draw], total_bend - left_bend[draw]
-        gain = left[draw] * left[draw] / (left_bend[draw] + RIDGE)
-        gain += right * right / (right_bend + RIDGE)
+        right, right_curvature = total - left[draw], total_curvature - left_curvature[draw]
+        gain = left[draw] * left[draw] / (left_curvature[draw] + RIDGE)
+        gain += right * right / (right_curvature + RIDGE)
         if gain > best + GAIN_MIN:
             best, split, at = gain, feature[draw], threshold[draw]
     return split, at
@@ -393,10 +396,10 @@ def _left_sums(
     values: SingleArray,
     threshold: SingleArray,
     first: int,
-    slope: FloatArray,
-    bend: FloatArray,
+    gradient: FloatArray,
+    curvature: FloatArray,
     left: FloatArray,
-    left_bend: FloatArray,
+    left_curvature: FloatArray,
     below: IntArray,
 ) -> None:
     """Sums and number of the rows that go left, of four draws side by side, each in its order.
@@ -407,25 +410,25 @@ def _left_sums(
     at_a, at_b = threshold[first], threshold[first + 1]
     at_c, at_d = threshold[first + 2], threshold[first + 3]
     sum_a = sum_b = sum_c = sum_d = 0.0
-    bend_a = bend_b = bend_c = bend_d = 0.0
+    curvature_a = curvature_b = curvature_c = curvature_d = 0.0
     in_a = in_b = in_c = in_d = 0
-    for place in range(len(slope)):
-        g, h = slope[place], bend[place]
+    for place in range(len(gradient)):
+        g, h = gradient[place], curvature[place]
         sum_a += g if a[place] <= at_a else 0.0
         sum_b += g if b[place] <= at_b else 0.0
         sum_c += g if c[place] <= at_c else 0.0
         sum_d += g if d[place] <= at_d else 0.0
-        bend_a += h if a[place] <= at_a else 0.0
-        bend_b += h if b[place] <= at_b else 0.0
-        bend_c += h if c[place] <= at_c else 0.0
-        bend_d += h if d[place] <= at_d else 0.0
+        curvature_a += h if a[place] <= at_a else 0.0
+        curvature_b += h if b[place] <= at_b else 0.0
+        curvature_c += h if c[place] <= at_c else 0.0
+        curvature_d += h if d[place] <= at_d else 0.0
         in_a += a[place] <= at_a
         in_b += b[place] <= at_b
         in_c += c[place] <= at_c
         in_d += d[place] <= at_d
     left[first], left[first + 1], left[first + 2], left[first + 3] = sum_a, sum_b, sum_c, sum_d
-    left_bend[first], left_bend[first + 1] = bend_a, bend_b
-    left_bend[first + 2], left_bend[first + 3] = bend_c, bend_d
+    left_curvature[first], left_curvature[first + 1] = curvature_a, curvature_b
+    left_curvature[first + 2], left_curvature[first + 3] = curvature_c, curvature_d
     below[first] *= in_a
     below[first + 1] *= in_b
     below[first + 2] *= in_c
@@ -437,8 +440,8 @@ def _part(
     column: SingleArray,
     threshold: np.float32,
     slots: ShortArray,
-    slope: FloatArray,
-    bend: FloatArray,
+    gradient: FloatArray,
+    curvature: FloatArray,
 ) -> int:
     """Bring the rows that go left to the front; how many they are."""
     left, right = 0, len(slots) - 1
@@ -447,8 +450,8 @@ def _part(
             left += 1
             continue
         slots[left], slots[right] = slots[right], slots[left]
-        slope[left], slope[right] = slope[right], slope[left]
-        bend[left], bend[right] = bend[right], bend[left]
+        gradient[left], gradient[right] = gradient[right], gradient[left]
+        curvature[left], curvature[right] = curvature[right], curvature[left]
         right -= 1
     return left
 

@@ -186,9 +186,6 @@ def design(spaces: FloatArray, scores: SingleArray, x: FloatArray) -> None:
         x[3 * column + 3] = fast[column]
 
 
-_NO_NUMBERS: FloatArray = np.zeros(0)
-
-
 class Instance(NamedTuple):
     """One record as the experts see it, on arrival and again when its label comes.
 
@@ -198,7 +195,7 @@ class Instance(NamedTuple):
 
     step: int
     vectors: Vectors
-    numbers: FloatArray = _NO_NUMBERS
+    numbers: FloatArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from dtgol_core import trees as trees_loops
+from dtgol_core import trees as tree_loops
 from dtgol_core.bayes import Regression, design_prior
 from dtgol_core.config import Config
 from dtgol_core.state import SnapshotError, flatten, require_shape, subsection
@@ -14,7 +14,7 @@ from dtgol_core.trees import (
     DRAWS,
     ERASED,
     FINISHED,
-    GROWN,
+    GROWING,
     LABELS,
     LEAF,
     LEAF_COUNT,
@@ -104,7 +104,7 @@ class Forest:
     def score(self, instance: Instance) -> float:
         """Regression and trees together."""
         numbers = self.growth.numbers
-        return trees_loops.score(
+        return tree_loops.score(
             self.regression.table, *self.trees.arrays(), numbers, *instance.vectors
         )
 
@@ -113,7 +113,7 @@ class Forest:
         growth = self.growth
         self._make_room(growth.numbers.item(LABELS))
         self.trees.make_room(growth.numbers.item(NODE_COUNT) + NODES_PER_LABEL)
-        return trees_loops.learn(
+        return tree_loops.learn(
             self.regression.table,
             *self.trees.arrays(),
             growth.numbers,
@@ -168,7 +168,7 @@ class Forest:
         terms = self.regression.terms(u)
         trees = self._answering()
         if trees:
-            trees_loops.path_differences(*self.trees.arrays(), trees, self.trees.nodes, u, terms)
+            tree_loops.path_differences(*self.trees.arrays(), trees, self.trees.nodes, u, terms)
         moved: FloatArray = terms[1:].reshape(-1, 3).sum(axis=1)
         return moved
 
@@ -304,7 +304,7 @@ class Trees:
         for tree in range(answering):
             trees._check(tree, int(count[tree]), features, [], int(count[tree] + 1) // 2)
         if growth.grows:
-            trees._check(GROWN, growth.nodes, features, growth.open_nodes(), growth.leaves)
+            trees._check(GROWING, growth.nodes, features, growth.open_nodes(), growth.leaves)
         return trees
 
     def _used(self, growth: "Growth") -> tuple[Any, Any]:
@@ -319,7 +319,7 @@ class Trees:
         feature, child = self.feature[tree, :nodes], self.child[tree, :nodes]
         is_open = np.zeros(nodes, dtype=np.bool_)
         is_open[waiting] = True
-        if not trees_loops.is_tree(feature, child, features, is_open, leaves):
+        if not tree_loops.is_tree(feature, child, features, is_open, leaves):
             raise SnapshotError("the snapshot is damaged: nodes that do not make a tree")
 
 

@@ -43,7 +43,7 @@ STEP, ANSWER = range(2)
 """Columns of `Waiting.records`. Row 0 has the bounds of those that count in their place."""
 GONE = -1.0
 """In place of an answer: the record waits no longer."""
-FULL = -1.0
+NO_ROOM = -1.0
 """In place of an answer: there is no room for the record, and nothing has changed."""
 
 
@@ -101,7 +101,7 @@ class Tracker:
         """The shadow follows the waiting records; the record begins to wait."""
         scores, waiting = instance.vectors.scores, self.waiting
         p = _observe(*self._arrays(), waiting.records, waiting.rows, scores, instance.step)
-        if p == FULL:
+        if p == NO_ROOM:
             waiting.make_room()
             p = _observe(*self._arrays(), waiting.records, waiting.rows, scores, instance.step)
         return p
@@ -118,7 +118,7 @@ class Tracker:
 
     def forget(self, step: int) -> None:
         """The record waits no longer."""
-        _remove(self.waiting.records, step)
+        self.waiting.forget(step)
 
     def correct(self, step: int, label: int) -> bool:
         """No instance is kept with its label."""
@@ -241,6 +241,13 @@ class Waiting:
         """Bring together what waits, in arrays a quarter larger."""
         kept = self._places()
         self._hold(self.records[kept], self.rows[kept])
+
+    def forget(self, step: int) -> None:
+        """Overwrite the vector of a record with zeros, also if it has left; it waits no longer."""
+        end = int(self.records[0, 1])
+        place = 1 + int(np.searchsorted(self.records[1:end, STEP], step))
+        if place < end and self.records[place, STEP] == step:
+            self.records[place, ANSWER], self.rows[place] = GONE, 0.0
 
     def grow(self, columns: int) -> None:
         """Add columns of 0."""
@@ -427,9 +434,9 @@ def _observe(
     scores: SingleArray,
     step: int,
 ) -> float:
-    """Follow, answer and let the record wait; `FULL` if there is no room for it."""
+    """Follow, answer and let the record wait; `NO_ROOM` if there is no room for it."""
     if int(records[0, 1]) >= len(records):
-        return FULL
+        return NO_ROOM
     vectors, shares = mixture.new_vectors(means.shape[2]), mixture.new_shares()
     if numbers[VERIFIED, ABSORBED] > 0.0:
         _advance(numbers, means, matrices, records, rows, step, vectors, shares)

@@ -30,7 +30,7 @@ from dtgol_core.experts.tracker import (
 )
 from dtgol_core.marginals import RunningScales
 from dtgol_core.mixture import BLOCK, COMPONENTS, MASS
-from dtgol_core.trees import GROWN
+from dtgol_core.trees import GROWING
 from dtgol_core.types import Instance, Vectors
 from tests.support.plain_experts import (
     MEMORIES,
@@ -189,7 +189,7 @@ def same_forest(fast: Forest, plain: PlainForest, at: str) -> None:
     open_ = [entry[2] for entry in growing.open]
     assert fast.growth.open_nodes() == open_, at
     assert fast.growth.nodes == len(growing.nodes), at
-    same_tree(fast, GROWN, growing.nodes, set(open_), f"{at}: growing tree")
+    same_tree(fast, GROWING, growing.nodes, set(open_), f"{at}: growing tree")
     slots = fast.growth.snapshot()["slots"]
     assert slots.tolist() == (growing.rows % PlainForest.RING).tolist(), at
 

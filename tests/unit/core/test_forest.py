@@ -17,7 +17,7 @@ from dtgol_core.trees import (
     DRAWS,
     ERASED,
     FINISHED,
-    GROWN,
+    GROWING,
     LABELS,
     NODES,
     ON_STACK,
@@ -35,7 +35,7 @@ def instance(step: int, row: FloatArray | list[float]) -> Instance:
     """The same values in every scale, but for signs: columns of different scales differ."""
     latent = np.asarray(row, dtype=np.float64)
     single = latent.astype(np.float32)
-    return Instance(step, Vectors.of(latent, latent, single, -single))
+    return Instance(step, Vectors.of(latent, latent, single, -single), np.zeros(0))
 
 
 def new(columns: int) -> Forest:
@@ -359,6 +359,6 @@ def test_indices_out_of_range_are_refused(name: str, place: int, value: int) -> 
 def test_the_growing_tree_is_checked_too() -> None:
     forest = learn(new(3), exclusive_or(1000, 3))
     assert forest.growth.nodes > 1
-    forest.trees.child[GROWN, 0] = 2
+    forest.trees.child[GROWING, 0] = 2
     with pytest.raises(CORRUPTION_ERRORS):
         Forest.restore(Config(), forest.snapshot(), 3)

@@ -1,6 +1,8 @@
 """What one record and one label do to the whole learner."""
 
 import math
+from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 from unittest.mock import ANY
 
@@ -13,10 +15,11 @@ from dtgol_core.config import EXPERT_NAMES, Config
 from dtgol_core.experts import EXPERTS
 from dtgol_core.experts.naive import Naive
 from dtgol_core.experts.paper import Paper
+from dtgol_core.experts.tracker import Tracker
 from dtgol_core.ids import hash_text, id_hash, signed_hash
 from dtgol_core.learner import Learner
 from dtgol_core.pending import BLOCK_STEPS
-from dtgol_core.state import encode
+from dtgol_core.state import Snapshot, SnapshotError, encode
 from dtgol_core.types import (
     Contribution,
     ExpertAnswer,
@@ -608,18 +611,6 @@ def test_look_reports_nothing_as_changed() -> None:
     assert learner.labels_learnt == 0
 
 
-def test_look_is_not_disturbed_by_an_instance_without_a_name() -> None:
-    learner = learner_of()
-    for i in range(3):
-        observe(learner, f"{i}", {"x": i})
-    observe(learner, "", {"x": 5})
-    learner.learn("", 1)
-    before = digest_of(learner)
-    assert isinstance(learner.peek({"x": 2}), Forecast)
-    assert digest_of(learner) == before
-    assert observe(learner, "next", {"x": 1}).learnt == ("",)
-
-
 # --- growing -------------------------------------------------------------------------------------
 
 
@@ -722,6 +713,39 @@ def test_a_correction_is_taken_where_the_instance_is_rehearsed_and_else_too_late
     assert learner.learn("a", 0).outcome == LabelOutcome.REPEATED
 
 
+def test_a_correction_of_what_is_remembered_no_longer_is_too_late() -> None:
+    """Regression: an assertion failed where ``settled_max`` had been lowered to 0 at a restore."""
+    learner = taught(learner_of(delay={"corrected": "last"}), 5)
+    observe(learner, "asked", {"x": 1.0})
+    learner.learn("asked", 1)
+    observe(learner, "after", {"x": 1.0})
+    none = replace(learner.config, delay=replace(learner.config.delay, settled_max=0))
+    restored = Learner.restore(none, learner.snapshot())
+    assert restored.learn("asked", 0).outcome == LabelOutcome.CORRECTION_TOO_LATE
+    observe(restored, "then", {"x": 1.0})
+
+
+def test_an_empty_id_is_refused() -> None:
+    """It could not be erased."""
+    with pytest.raises(ValueError, match="not empty"):
+        learner_of().observe("", {"x": 1.0})
+
+
+def test_a_snapshot_without_the_block_that_is_not_full_is_refused() -> None:
+    """Regression: the next record was written into a row that no step had."""
+    learner = taught(learner_of(), 6)
+    observe(learner, "waits", {"x": 1.0})
+    learner.erase(id_hash("waits"))
+    assert learner.pending == 0
+    whole = learner.snapshot()
+    arrays = {name: each for name, each in whole.arrays.items() if "delay/block/" not in name}
+    manifest = deepcopy(whole.manifest)
+    assert manifest["delay"]["blocks"] == [0]
+    manifest["delay"]["blocks"] = []
+    with pytest.raises(SnapshotError, match="rows of the delay table"):
+        Learner.restore(learner.config, Snapshot(arrays, manifest))
+
+
 @pytest.mark.parametrize("verb", ["observe", "learn", "grow", "score"])
 def test_a_step_that_ends_in_the_middle_is_the_learners_last(
     monkeypatch: pytest.MonkeyPatch, verb: str
@@ -817,6 +841,12 @@ def test_no_vector_of_an_erased_instance_is_left_in_the_snapshot(age: int, learn
     assert ("experts/paper/geometry/buffer/latent" in kept) == (learnt or age < 5)
     assert learner.erase(id_hash("asked")) == ["asked"]
     assert kept_in(learner, vectors) == set()
+    tracker = learner.experts["tracker"]
+    assert isinstance(tracker, Tracker)
+    rows = tracker.waiting.rows  # in memory, where a snapshot does not look
+    same = [(rows == each).all(axis=1).any() for each in vectors if len(each) == rows.shape[1]]
+    assert same
+    assert not any(same)
     assert digest_of(reborn(learner)) == digest_of(learner)
 
 

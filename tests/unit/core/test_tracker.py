@@ -29,7 +29,7 @@ def instance(step: int, row: FloatArray | list[float]) -> Instance:
     """The same values in every scale; only the last of them counts."""
     values = np.asarray(row, dtype=np.float64)
     single = np.asarray(row, dtype=np.float32)
-    return Instance(step, Vectors.of(values, values, single, single, single))
+    return Instance(step, Vectors.of(values, values, single, single, single), np.zeros(0))
 
 
 def new(columns: int) -> Tracker:
