@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -296,7 +298,10 @@ def test_a_topic_that_takes_smaller_records_only_is_refused_at_the_start(
 
 
 def take_at_most(stage: Stage, bytes_max: int, *names: str) -> None:
-    """Set the largest batch that topics take."""
+    """Set the largest batch that topics take; the broker takes larger ones a few more milliseconds.
+
+    Seen: in 3 of 40 times it took one that was sent after it had confirmed the new limit.
+    """
     entry = ConfigEntry(
         "max.message.bytes", str(bytes_max), incremental_operation=AlterConfigOpType.SET
     )
@@ -345,10 +350,19 @@ def test_a_topic_that_takes_less_while_a_worker_runs_ends_it_once_and_then_refus
         stage.flush()
         stage.await_answers({"before"}, worker)
         take_at_most(stage, 3_000, "predictions")
-        own = [("h", b"x" * 5_000)]
-        stage.send("features", orjson.dumps({"id": "large", "x": {"v": 1}}), headers=own)
-        stage.flush()
-        assert worker.child.wait(90) == 1
+        ids = {"before"}
+
+        def refused() -> bool:
+            id = f"large {len(ids)}"
+            ids.add(id)
+            own = [("h", b"x" * 5_000)]
+            stage.send("features", orjson.dumps({"id": id, "x": {"v": 1}}), headers=own)
+            stage.flush()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return bool(worker.child.wait(5) == 1)
+            return False
+
+        wait_until(refused, "the worker to end with code 1", 90, worker.alive)
         last = worker.log_path.read_text().splitlines()[-1]
         assert "predictions[0]" in last
         assert "dtgol topics check" in last
@@ -358,7 +372,7 @@ def test_a_topic_that_takes_less_while_a_worker_runs_ends_it_once_and_then_refus
             assert "predictions takes records of 3000 bytes" in worker.log_path.read_text()
     assert dtgol(real_broker, prefix, "topics", "apply").returncode == 0
     with stage.worker() as worker:
-        stage.await_answers({"before", "large"}, worker)
+        stage.await_answers(ids, worker)
     stage.verify()
 
 
