@@ -7,6 +7,7 @@ errors in one place (`pipeline.cli`), long-running processes by `exit_on_error`.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine
@@ -119,9 +120,19 @@ def exit_code(error: BaseException) -> int | None:
 
 
 async def exit_on_error(work: Coroutine[Any, Any, None]) -> None:
-    """Run work that the process depends on; an exception in it ends the process."""
+    """Run work that the process depends on; an exception in it ends the process.
+
+    So does a cancelled wait, such as for an answer of the consumer's thread, if nobody has
+    cancelled the work itself: it would end without a word.
+    """
     try:
         await work
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        log.exception("this is a bug")
+        exit_now(FAILED, "ended by a wait that was cancelled; nothing is lost, start it again")
     except Exception as error:
         exit_if_known(error)
         log.exception("this is a bug")

@@ -241,23 +241,27 @@ def read_range(
     end: int | None = None,
     abandoned: Callable[[], bool] = never,
 ) -> Iterator[Record]:
-    """Records from `start` up to before `end`, or to the end of the partition as it is then.
+    """Records from `start` up to before `end`, or to the end of the partition as it is at first.
 
     Raises `AbandonedError` once `abandoned` gives True.
     """
     with closing(Reader(client)) as reader:
+        # Asked for: librdkafka tells of an end only after a fetch that brought nothing, which does
+        # not come while records come more often than twice a second.
+        last = reader.watermarks(topic, partition).high if end is None else end
         reader.start({(topic, partition): start})
-        while end is None or start < end:
+        while start < last:
             if abandoned():
                 raise AbandonedError
             for record in reader.poll():
-                if end is not None and record.offset >= end:
+                if record.offset >= last:
                     return
                 start = record.offset + 1
                 yield record
             reached = reader.end_of(topic, partition)
-            # The last offsets before `end` may be a transaction's markers, which are no records.
-            if reached is not None and (end is None or reached >= end):
+            # The last offsets may be a transaction's markers, which are no records, or belong to
+            # one that is open.
+            if reached is not None and (end is None or reached >= last):
                 return
 
 

@@ -188,7 +188,13 @@ class Trial:
             self.tend()
             return self.processes.is_whole(role)
 
-        wait_until(whole, f"every partition to have one {role}, all ready", limit_s)
+        try:
+            wait_until(whole, f"every partition to have one {role}, all ready", limit_s)
+        except AssertionError:
+            for member in self.processes.of(role):
+                about = f"frozen {member.frozen}: {member.about()}"
+                sys.stderr.write(f"--- {member.process.log_path.name}, {about}\n")
+            raise
 
     def tend(self) -> None:
         """Start again who ended by itself and asks for it, as a supervisor would."""

@@ -118,6 +118,31 @@ def test_a_bug_ends_the_process_with_its_trace(
     assert "ended by a bug; nothing is lost" in last.getMessage()
 
 
+def test_a_wait_that_others_have_cancelled_ends_the_process(ends: list[int]) -> None:
+    """Its partition would stand still for ever, without a word."""
+
+    async def wait_for_an_answer() -> None:
+        answer = asyncio.get_running_loop().create_future()
+        answer.cancel()
+        await answer
+
+    with pytest.raises(EndedError):
+        asyncio.run(exit_on_error(wait_for_an_answer()))
+    assert ends == [FAILED]
+
+
+def test_work_that_is_cancelled_ends_no_process(ends: list[int]) -> None:
+    async def cancel_it() -> None:
+        task = asyncio.create_task(exit_on_error(asyncio.sleep(60)))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel_it())
+    assert ends == []
+
+
 def test_what_ends_well_ends_no_process(ends: list[int]) -> None:
     asyncio.run(exit_on_error(asyncio.sleep(0)))
     exit_if_known(AssertionError())
