@@ -80,7 +80,7 @@ def _run(stack: ExitStack, story: "Story", kind: Any, seconds: float, keep: bool
     page = stack.enter_context(hold_port())
     until = "until Ctrl-C" if keep else "until the end; --keep lets it stay"
     click.echo(f"live page: http://127.0.0.1:{page.getsockname()[1]}/ ({until})")
-    _kernels(Step("compiling the learner's kernels (about 20 s the first time, then cached)"))
+    _kernels(Step("compiling the learner's kernels (about 40 s the first time, then cached)"))
     home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dtgol-demo-")))
     step = Step(f"starting the broker ({kind})")
     broker = stack.enter_context(

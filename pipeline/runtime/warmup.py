@@ -3,7 +3,7 @@
 A learner with small windows runs every kernel within a few dozen mixed records: the windows fill,
 overflow and are refreshed whatever the real ones are. A wide learner follows, and an index of ids
 that is merged, and the probe of the fingerprint. With a filled cache it takes about a second,
-without one about 20 s of processor time, once per machine or image.
+without one about 40 s of processor time, once per machine or image.
 """
 
 import os
@@ -34,7 +34,7 @@ def start_warm_up() -> Future[None]:
 def warm_up() -> None:
     """Load what the cache has, compile what it lacks; says so where nothing was ever compiled."""
     if not compiled():
-        sys.stderr.write("compiling once, about 20 s\n")
+        sys.stderr.write("compiling once, about 40 s\n")
     # Not at the top: the cache folder must be named before numba is imported.
     from dtgol_core.config import Config  # noqa: PLC0415
     from dtgol_core.ids import CHUNK_IDS, HashIndex  # noqa: PLC0415

@@ -210,7 +210,7 @@ def test_it_says_once_that_kernels_are_compiled(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pipeline.cli.compare._blocks", lambda *_: small())
         first, again = call(*arguments), call(*arguments)
-    assert first.stderr.count("compiling once, about 20 s\n") == 1
+    assert first.stderr.count("compiling once, about 40 s\n") == 1
     assert "compiling" not in again.stderr, "nothing is left to run"
 
 
