@@ -87,6 +87,10 @@ class SafeConsumer(driver.Consumer):
         self.headers_max = self._owner.headers_max
         self.out_of_range: dict[TP, int] = {}
         self.fetched: dict[TP, Fetched] = {}
+        self.sought: dict[TP, int] = {}
+        """What was committed at the last seek, and so where each partition goes on from. Faust's
+        own note moves with every commit, and a worker that was away commits less than others have:
+        what they had read would look like records lost."""
         self._before: dict[TP, int] = {}
         self._next_turn = 0.0
 
@@ -225,6 +229,7 @@ class SafeConsumer(driver.Consumer):
         except TimeoutError as error:
             self._owner.no_position(limit_s)
             raise error
+        self.sought = {tp: offset or 0 for tp, offset in self._committed_offset.items()}
 
     def resume_flow(self) -> None:
         """Go on, also with a question that has waited since before the flow was stopped."""

@@ -34,12 +34,12 @@ class PartitionFlow:
     @property
     def received(self) -> int:
         """The offset of the last record that came."""
-        return self.committed - 1 if self._received is None else self._received
+        return self.sought - 1 if self._received is None else self._received
 
     @property
-    def committed(self) -> int:
-        """The newest commit that is known, at first what this generation reads from; 0 for none."""
-        return int(self._app.consumer._committed_offset.get(self._tp) or 0)
+    def sought(self) -> int:
+        """From where this generation reads: what was committed when it began; 0 for nothing."""
+        return int(self._app.consumer.sought.get(self._tp, 0))
 
     def accept(self, batch: FetchedBatch) -> list[Delivery]:
         """Take what a fetch brought; records that came before are left out.
@@ -47,7 +47,7 @@ class PartitionFlow:
         Ends the process if Faust has lost records in front of it: they are read again then.
         """
         received, before = self.received, batch.before
-        if before > received and before >= self.committed:  # not sought: nobody has taken these
+        if before > received and before >= self.sought:  # not sought: nobody has taken these
             exit_now(
                 FAILED,
                 f"{self._tp.topic} partition {self._tp.partition}: Faust lost records in front of "
@@ -111,7 +111,7 @@ class PartitionFlow:
         """
         position, known_end = self.position_and_end or (received + 1, received + 1)
         fetched = self._app.consumer.fetched.get(self._tp)
-        if fetched is not None and max(received, self.committed - 1) < fetched.last < position:
+        if fetched is not None and max(received, self.sought - 1) < fetched.last < position:
             return True
         return max(known_end, end or 0) > max(position, received + 1)
 

@@ -111,8 +111,11 @@ def test_nothing_is_handed_out_during_a_seek(
 
     monkeypatch.setattr(driver.Consumer, "stop_flow", lambda _: stop())
     monkeypatch.setattr(driver.Consumer, "perform_seek", seek)
+    consumer._committed_offset = {AT: 7, FEATURES: None}
     asyncio.run(consumer.perform_seek())
     assert steps == (["stop", "seek"] if active else ["seek"])
+    consumer._committed_offset[AT] = 3  # by a worker that was away, while others went on
+    assert consumer.sought == {AT: 7, FEATURES: 0}
 
 
 def test_a_seek_without_an_answer_ends_the_process_before_faust_gives_up(

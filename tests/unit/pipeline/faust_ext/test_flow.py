@@ -28,7 +28,7 @@ def consumer() -> Any:
     made: Any = object.__new__(SafeConsumer)
     made.fetched, made._before = {}, {}
     made.app = SimpleNamespace(consumer_generation_id=1)
-    made._committed_offset = {}
+    made.sought = {}
     made.paused, made.resumed = [], []
     made.pause_partitions = made.paused.append
     made.resume_partitions = made.resumed.append
@@ -65,7 +65,7 @@ def fetch(consumer: Any, *offsets: int, start: int | None = None) -> FetchedBatc
 
 def seek(consumer: Any, committed: int, *offsets: int) -> FetchedBatch:
     """The first batch after Faust has sought what the group has committed."""
-    consumer._committed_offset[AT] = committed
+    consumer.sought[AT] = committed
     return fetch(consumer, *offsets, start=committed)
 
 
@@ -99,7 +99,7 @@ def test_a_record_is_taken_as_it_is(flow: PartitionFlow, consumer: Any) -> None:
 
 
 def test_a_gap_that_the_broker_left_is_no_loss(flow: PartitionFlow, consumer: Any) -> None:
-    consumer._committed_offset[AT] = 4
+    consumer.sought[AT] = 4
     assert flow.received == 3
     batches = fetch(consumer, 4, 5), fetch(consumer, 8, 9)  # 6 and 7: a transaction's markers
     assert accepted(flow, *batches) == [(4, False), (5, True), (8, True), (9, True)]
@@ -110,7 +110,7 @@ def test_a_gap_that_the_broker_left_is_no_loss(flow: PartitionFlow, consumer: An
 def test_a_record_that_was_fetched_and_never_received_ends_the_process(
     flow: PartitionFlow, consumer: Any, ends: list[tuple[int, str]], lost: int
 ) -> None:
-    consumer._committed_offset[AT] = 4
+    consumer.sought[AT] = 4
     batches = {offset: fetch(consumer, offset) for offset in (4, 5, 8, 9)}
     del batches[lost]
     with pytest.raises(EndedError):
@@ -154,7 +154,7 @@ def test_what_an_earlier_owner_had_fetched_is_not_taken_by_a_new_flow(
     """Taken before the seek and handed out after it: what is committed comes first."""
     fetch(consumer, 99, 100)
     late = fetch(consumer, 101, 102)
-    consumer._committed_offset[AT] = 50
+    consumer.sought[AT] = 50
     with pytest.raises(EndedError):
         flow.accept(late)
     assert accepted(flow, fetch(consumer, 50, 51, start=50)) == [(50, False), (51, True)]
