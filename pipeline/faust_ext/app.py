@@ -164,6 +164,13 @@ class FaustApp:
         try:
             wanted = {TP(*place): offset for place, offset in offsets.items()}
             return bool(await self.app.consumer._commit_offsets(wanted))
+        except asyncio.CancelledError:
+            # aiokafka drops a commit that is under way when it ends, and the wait for it with it.
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            log.warning("offsets were not committed: the consumer has ended the request")
+            return False
         except Exception as error:
             log.warning("offsets were not committed, they will be with the next: %r", error)
             return False
